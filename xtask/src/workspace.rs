@@ -1,0 +1,110 @@
+//! Where the repository's things are, and how cargo and other programs are called.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The profile of everything that runs on the developer's machine. Builds and tests share it, so
+/// that Wasmtime is compiled once.
+pub const PROFILE: &str = "tools";
+
+/// The root of the repository.
+///
+/// Cargo names it at run time; a path from compile time would be wrong when clones share a target
+/// directory.
+pub fn root() -> PathBuf {
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    xtask.parent().map_or(xtask.clone(), Path::to_path_buf)
+}
+
+/// The Spin application.
+pub fn manifest() -> PathBuf {
+    root().join("spin.toml")
+}
+
+/// A native program of this workspace, built with [`PROFILE`].
+pub fn program(name: &str) -> PathBuf {
+    root()
+        .join("target")
+        .join(PROFILE)
+        .join(name)
+        .with_extension(std::env::consts::EXE_EXTENSION)
+}
+
+/// The cargo that runs us, in the root of the repository.
+///
+/// Always with the target directory that spin.toml names, whatever the environment says.
+pub fn cargo(subcommand: &str) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).arg(subcommand);
+    cargo.env("CARGO_TARGET_DIR", root().join("target"));
+    cargo
+}
+
+/// Builds a native program of this workspace, with cargo's progress on the terminal.
+///
+/// One package a call: together they would share features, and what they have in common would be
+/// compiled once more for each combination.
+pub fn build_program(package: &str) -> Result<(), String> {
+    eprintln!("xtask: building {package}");
+    run(cargo("build").args(["--profile", PROFILE, "--package", package]))
+}
+
+/// Runs a program with our terminal and fails when it fails.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .map_err(|error| format!("{name} does not start: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`{}` failed ({status})", shown(command)))
+    }
+}
+
+/// What a program prints on its standard output, or nothing when it fails.
+pub fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// The file that a command name stands for on the PATH.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// A command as one would type it: the program's name without its folder, and its arguments.
+pub fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut line = program
+        .file_name()
+        .unwrap_or(program.as_os_str())
+        .to_string_lossy()
+        .into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_as_typed() {
+        let mut command = Command::new("/usr/local/bin/cargo");
+        command.args(["build", "--package", "payonce"]);
+        assert_eq!(shown(&command), "cargo build --package payonce");
+    }
+
+    #[test]
+    fn the_root_is_the_folder_of_the_workspace() {
+        assert!(root().join("xtask/Cargo.toml").is_file());
+    }
+}
