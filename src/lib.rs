@@ -1,1 +1,41 @@
-//! payonce
+//! payonce: the checkout back end that never charges twice.
+//!
+//! A Spin HTTP component. The same request once or a hundred times has one effect and one answer,
+//! whatever crashes in between. Start reading here:
+//!
+//! * [`http`] turns requests into commands: routes, extractors, problem details.
+//! * [`idempotency`] walks a request from its key to its answer: replay, wait, refuse or execute.
+//! * [`domain`] decides, without input or output: orders and their state machine, money, commands.
+//! * [`store`] touches Spin's interfaces: the operations journal in SQLite, which arbitrates, and the
+//!   key-value store, which is a cache.
+//! * [`config`] and [`runtime`] are variables, time and randomness.
+//!
+//! Everything that must hold is in `migrations/`: one `INSERT` into the journal is one operation, and
+//! triggers guard and apply it. Nothing rests on the memory of an instance; a panic would take up to 15
+//! other requests along, so nothing here panics.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod config;
+pub mod domain;
+pub mod http;
+pub mod idempotency;
+pub mod runtime;
+pub mod store;
+
+use spin_sdk::http::{IntoResponse, Request};
+use spin_sdk::http_service;
+
+#[http_service]
+async fn handle(request: Request) -> impl IntoResponse {
+    http::serve(request).await
+}

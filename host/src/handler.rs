@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Full};
 use wasmtime_wasi_http::WasiBody;
 use wasmtime_wasi_http::handler::ProxyHandler;
@@ -43,8 +43,12 @@ impl Handler {
         let Some((route, rest)) = routes::find(self.proxy.state().app.routes(), &path) else {
             return empty(StatusCode::NOT_FOUND);
         };
-        if let Err(error) = prepare(&mut request, route, rest, client) {
+        if let Err(error) = set_host(&mut request) {
             return full(StatusCode::BAD_REQUEST, format!("{error:#}\n"));
+        }
+        if let Err(error) = set_headers(&mut request, route, rest, client) {
+            eprintln!("A request to {path} failed: {error:#}");
+            return empty(StatusCode::INTERNAL_SERVER_ERROR);
         }
         match self.proxy.handle((), request).await {
             Ok(response) => response,
@@ -61,58 +65,56 @@ impl Handler {
     }
 }
 
-fn prepare(
-    request: &mut Request<WasiBody>,
-    route: &Route,
-    rest: &str,
-    client: SocketAddr,
-) -> Result<()> {
-    let authority = authority(request)?;
-    let mut parts = request.uri().clone().into_parts();
-    let path = parts.path_and_query.as_ref().context("the request has no path")?.clone();
-    parts.scheme = Some(Scheme::HTTP);
-    parts.authority = Some(authority.clone());
-    *request.uri_mut() = Uri::from_parts(parts)?;
-
-    let headers = request.headers_mut();
-    headers.remove(header::CONNECTION);
-    // The guest sees text only.
-    for (name, value) in headers.iter() {
-        ensure!(std::str::from_utf8(value.as_bytes()).is_ok(), "the header {name} is not UTF-8");
-    }
-    let rest = if rest == "/" { "" } else { rest };
-    add(headers, "spin-path-info", rest)?;
-    add(headers, "spin-full-url", &format!("http://{authority}{path}"))?;
-    add(headers, "spin-matched-route", &route.raw)?;
-    add(headers, "spin-base-path", "/")?;
-    add(headers, "spin-raw-component-route", &route.raw)?;
-    add(headers, "spin-component-route", route.prefix())?;
-    add(headers, "spin-client-addr", &client.to_string())
-}
-
-/// Adds a header beside what a client may have sent under the same name, as Spin does.
-fn add(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<()> {
-    headers.append(name, HeaderValue::from_bytes(value.as_bytes())?);
-    Ok(())
-}
-
-/// The host a request is for.
-fn authority(request: &Request<WasiBody>) -> Result<Authority> {
-    let header = match request.headers().get(header::HOST) {
+/// Puts scheme and host into the request's URI, which has only the path.
+fn set_host(request: &mut Request<WasiBody>) -> Result<()> {
+    let header: Option<Authority> = match request.headers().get(header::HOST) {
         Some(value) => {
             let value = value.to_str().context("the Host header is not ASCII")?;
             Some(value.parse().context("the Host header is not a host")?)
         }
         None => None,
     };
-    Ok(match (header, request.uri().authority()) {
+    let mut parts = request.uri().clone().into_parts();
+    parts.authority = Some(match (header, parts.authority) {
         (None, None) => bail!("there is no Host header"),
-        (Some(header), Some(uri)) if header != *uri => {
+        (Some(header), Some(uri)) if header != uri => {
             bail!("the Host header and the URI name different hosts")
         }
-        (_, Some(uri)) => uri.clone(),
-        (Some(header), None) => header,
-    })
+        (_, Some(host)) | (Some(host), None) => host,
+    });
+    parts.scheme = Some(Scheme::HTTP);
+    *request.uri_mut() = Uri::from_parts(parts).context("the request's URI is not valid")?;
+    Ok(())
+}
+
+fn set_headers(
+    request: &mut Request<WasiBody>,
+    route: &Route,
+    rest: &str,
+    client: SocketAddr,
+) -> Result<()> {
+    let url = request.uri().to_string();
+    let headers = request.headers_mut();
+    headers.remove(header::CONNECTION);
+    // Spin takes text only.
+    for (name, value) in headers.iter() {
+        ensure!(std::str::from_utf8(value.as_bytes()).is_ok(), "the header {name} is not UTF-8");
+    }
+    let rest = if rest == "/" { "" } else { rest };
+    let client = client.to_string();
+    for (name, value) in [
+        ("spin-path-info", rest),
+        ("spin-full-url", &url),
+        ("spin-matched-route", &route.raw),
+        ("spin-base-path", "/"),
+        ("spin-raw-component-route", &route.raw),
+        ("spin-component-route", route.prefix()),
+        ("spin-client-addr", &client),
+    ] {
+        // Beside what a client may have sent under the same name, as Spin does it.
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes())?);
+    }
+    Ok(())
 }
 
 fn empty(status: StatusCode) -> Response<WasiBody> {

@@ -20,7 +20,7 @@ use wasmtime_wasi_http::handler::{
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::app::{App, Services};
-use crate::outbound::Outbound;
+use crate::outbound::{Inbound, Outbound};
 
 /// How instances are reused; the defaults are Spin's.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,7 @@ pub struct State {
     wasi: WasiCtx,
     http: WasiHttpCtx,
     outbound: Outbound,
+    inbound: Inbound,
     // Held until the instance is gone.
     _alive: Alive,
 }
@@ -79,8 +80,14 @@ impl State {
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
             outbound: Outbound(services.allowed_hosts.clone()),
+            inbound: Inbound,
             _alive: alive,
         }
+    }
+
+    /// What Wasmtime needs to hand a request to the instance.
+    fn inbound(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.inbound, table: &mut self.table, ctx: &mut self.http }
     }
 }
 
@@ -184,7 +191,7 @@ impl HandlerState for Instances {
         Ok(Instance {
             store,
             proxy,
-            view: State::http,
+            view: State::inbound,
             expiration: Expiration {
                 limits: self.limits,
                 closed: Mutex::new(Some(Box::pin(closed))),

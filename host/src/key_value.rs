@@ -233,3 +233,117 @@ fn select(connection: &Connection, label: &str, key: &str) -> rusqlite::Result<O
 fn too_large() -> String {
     format!("query result exceeds limit of {MAX_BUFFERED_BYTES} bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/sqlite_key_value.db");
+        (directory, path)
+    }
+
+    #[tokio::test]
+    async fn values_are_set_read_listed_and_deleted() {
+        let (_directory, path) = file();
+        let store = StoreFile::new(Some(path)).store("default");
+        assert_eq!(store.get("a".into()).await, Ok(None));
+        store.set("a".into(), b"1".to_vec()).await.unwrap();
+        store.set("a".into(), b"2".to_vec()).await.unwrap();
+        store.set("b".into(), Vec::new()).await.unwrap();
+        assert_eq!(store.get("a".into()).await, Ok(Some(b"2".to_vec())));
+        assert_eq!(store.exists("b".into()).await, Ok(true));
+        let mut keys = store.keys().await.unwrap();
+        keys.sort();
+        assert_eq!(keys, ["a", "b"]);
+        store.delete("b".into()).await.unwrap();
+        store.delete("b".into()).await.unwrap();
+        assert_eq!(store.exists("b".into()).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn a_label_sees_its_own_keys_only() {
+        let file = StoreFile::new(None);
+        let (one, two) = (file.store("one"), file.store("two"));
+        one.set("k".into(), b"1".to_vec()).await.unwrap();
+        assert_eq!(two.get("k".into()).await, Ok(None));
+        assert_eq!(two.keys().await, Ok(Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_spin_wrote_is_read_and_the_other_way_round() {
+        let (_directory, path) = file();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let spin = Connection::open(&path).unwrap();
+        spin.execute_batch(
+            "CREATE TABLE spin_key_value (store TEXT NOT NULL, key TEXT NOT NULL,
+                 value BLOB NOT NULL, PRIMARY KEY (store, key));
+             INSERT INTO spin_key_value VALUES ('default', 'from', x'73');",
+        )
+        .unwrap();
+        let store = StoreFile::new(Some(path)).store("default");
+        assert_eq!(store.get("from".into()).await, Ok(Some(b"s".to_vec())));
+        store.set("to".into(), b"s".to_vec()).await.unwrap();
+        let read: Vec<u8> = spin
+            .query_row(
+                "SELECT value FROM spin_key_value WHERE store = 'default' AND key = 'to'",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap();
+        assert_eq!(read, b"s");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_created_before_the_first_use() {
+        let (_directory, path) = file();
+        let store = StoreFile::new(Some(path.clone())).store("default");
+        assert!(!path.exists());
+        store.open().await.unwrap();
+        assert!(path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_store_recovers_when_its_file_was_replaced() {
+        let (_directory, path) = file();
+        let store = StoreFile::new(Some(path.clone())).store("default");
+        store.set("a".into(), b"1".to_vec()).await.unwrap();
+
+        // Something that is no database, under the same name.
+        std::fs::rename(&path, path.with_extension("kept")).unwrap();
+        std::fs::write(&path, "x".repeat(4096)).unwrap();
+        assert!(store.open().await.is_err());
+        assert!(store.get("a".into()).await.is_err());
+        assert!(store.set("a".into(), Vec::new()).await.is_err());
+        assert!(store.keys().await.is_err());
+
+        std::fs::rename(path.with_extension("kept"), &path).unwrap();
+        assert_eq!(store.get("a".into()).await, Ok(Some(b"1".to_vec())));
+    }
+
+    #[tokio::test]
+    async fn a_store_starts_anew_when_its_file_was_removed() {
+        let (_directory, path) = file();
+        let store = StoreFile::new(Some(path.clone())).store("default");
+        store.set("a".into(), b"1".to_vec()).await.unwrap();
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        assert_eq!(store.get("a".into()).await, Ok(None));
+        store.set("a".into(), b"2".to_vec()).await.unwrap();
+        assert_eq!(store.get("a".into()).await, Ok(Some(b"2".to_vec())));
+        assert!(path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_store_recovers_when_its_file_was_overwritten_in_place() {
+        let (_directory, path) = file();
+        let store = StoreFile::new(Some(path.clone())).store("default");
+        store.set("a".into(), b"1".to_vec()).await.unwrap();
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "x".repeat(good.len())).unwrap();
+        assert!(store.get("a".into()).await.is_err());
+        assert!(store.set("a".into(), b"2".to_vec()).await.is_err());
+        std::fs::write(&path, good).unwrap();
+        assert_eq!(store.get("a".into()).await, Ok(Some(b"1".to_vec())));
+    }
+}

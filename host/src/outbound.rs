@@ -1,28 +1,49 @@
-//! Outgoing requests: only to the hosts the manifest allows.
-
-use http::Request;
-use http_body_util::BodyExt as _;
-use wasmtime_wasi_http::{
-    Error, RequestOptions, WasiBody, WasiHttpHooks, default_send_request,
-};
+//! Outgoing requests: only to the hosts the manifest allows. And the headers of incoming ones.
 
 use std::sync::Arc;
 
+use http::{HeaderValue, Request, header};
+use http_body_util::BodyExt as _;
+use wasmtime_wasi_http::{
+    Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpHooks, default_send_request,
+};
+
 use crate::allowed_hosts::AllowedHosts;
+
+type Answer = (http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
+type Sending = Box<dyn Future<Output = Result<Answer, Error>> + Send>;
+type Received = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+/// How requests come in: with all their headers, as in Spin. Wasmtime would keep `Host` and a few
+/// others from the component.
+pub(crate) struct Inbound;
+
+impl WasiHttpHooks for Inbound {
+    fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
+        Arc::new(|_| false)
+    }
+
+    fn send_request(&mut self, _: Request<WasiBody>, _: Option<RequestOptions>, _: Received) -> Sending {
+        Box::new(async { Err(Error::HttpRequestDenied) })
+    }
+}
 
 /// Sends an instance's requests.
 pub(crate) struct Outbound(pub(crate) Arc<AllowedHosts>);
 
-type Answer = (http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
-
 impl WasiHttpHooks for Outbound {
+    fn set_host_header(&mut self) -> bool {
+        // Done below: a request that came in and is passed on has one already.
+        false
+    }
+
     fn send_request(
         &mut self,
-        request: Request<WasiBody>,
+        mut request: Request<WasiBody>,
         options: Option<RequestOptions>,
         // What becomes of the response in the component makes no difference here.
-        _: Box<dyn Future<Output = Result<(), Error>> + Send>,
-    ) -> Box<dyn Future<Output = Result<Answer, Error>> + Send> {
+        _: Received,
+    ) -> Sending {
         let url = request.uri().to_string();
         if !self.0.allow(&url) {
             eprintln!(
@@ -31,6 +52,11 @@ impl WasiHttpHooks for Outbound {
             );
             return Box::new(async { Err(Error::HttpRequestDenied) });
         }
+        let host = request.uri().authority().map(|host| HeaderValue::from_str(host.as_str()));
+        let Some(Ok(host)) = host else {
+            return Box::new(async { Err(Error::HttpRequestUriInvalid) });
+        };
+        request.headers_mut().insert(header::HOST, host);
         Box::new(async move {
             let (response, connection) = default_send_request(request, options).await?;
             Ok((response.map(|body| body.boxed_unsync()), Box::new(connection) as _))

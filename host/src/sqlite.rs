@@ -275,3 +275,6 @@ fn too_large() -> String {
 fn text(error: rusqlite::Error) -> String {
     error.to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,8 @@ impl Debian {
         }
         let version = workspace::output(Command::new(RUSTC).arg("--version"))
             .ok_or_else(|| format!("{RUSTC} does not run"))?;
+        // `rustc 1.2.3 (commit date) (more)`
+        let version = version.split(" (").next().unwrap_or("rustc").to_owned();
         Ok(Self { linkers, version })
     }
 

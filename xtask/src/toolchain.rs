@@ -110,10 +110,11 @@ fn add_with_rustup() -> Result<(), String> {
     }
 }
 
-/// The one line of rustup's output that says what went wrong.
+/// What went wrong, out of rustup's output, without the chain of causes behind it.
 fn first_error(said: &str) -> &str {
     said.lines()
         .find_map(|line| line.strip_prefix("error: "))
+        .and_then(|error| error.split(": ").next())
         .unwrap_or("it did not say why")
 }
 
@@ -132,8 +133,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rustup_is_quoted_in_one_line() {
-        let said = "info: downloading\nerror: component download failed\n\nCaused by:\n  0: x\n";
+    fn rustup_is_quoted_in_a_few_words() {
+        let said = "info: downloading\nerror: component download failed: try again: x\nmore\n";
         assert_eq!(first_error(said), "component download failed");
         assert_eq!(first_error(""), "it did not say why");
     }

@@ -1,0 +1,168 @@
+//! How a command becomes an operation: read a snapshot, decide, append one row.
+//!
+//! The decision is a pure function; the row it makes repeats what it was based on, so that the guards
+//! in the database can check it again at the moment of the write (protocol: decide in Rust, arbitrate
+//! in SQL).
+
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{
+    Amount, Answer, Code, Currency, Identifier, Order, OrderStatus, Payment, Problem, Timestamp,
+};
+
+/// What a client asks for, parsed.
+pub trait Command: Send + Sync {
+    /// The name of the operation, as in the journal: `order.pay`.
+    fn operation(&self) -> &'static str;
+
+    /// What to read before deciding.
+    fn lookup(&self) -> Lookup<'_>;
+
+    /// What the command changes, if it exists already. Two commands with one subject are not decided on
+    /// one snapshot.
+    fn subject(&self) -> Option<String>;
+
+    /// Decides, without side effects.
+    fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision;
+}
+
+/// The keys of the rows that a command wants to see. Without an order, the wallet is that of `user_id`
+/// and `currency`, otherwise that of the order.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Lookup<'a> {
+    pub order_no: Option<&'a Identifier>,
+    pub request_no: Option<&'a Identifier>,
+    pub user_id: Option<&'a Identifier>,
+    pub currency: Option<Currency>,
+}
+
+/// What the database held when it was read.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub order: Option<Order>,
+    /// The wallet's balance in minor units.
+    pub balance: Option<i64>,
+    /// The live payment of the order.
+    pub live_payment: Option<Payment>,
+    /// The payment that has the request number.
+    pub request_no_payment: Option<Payment>,
+}
+
+/// Time and randomness of one attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    pub now: Timestamp,
+    /// For what the operation makes.
+    pub subject: Uuid,
+    /// For its event.
+    pub event: Uuid,
+    /// For the occurrence of a problem.
+    pub instance: Uuid,
+}
+
+/// What to do about a command.
+#[derive(Debug)]
+pub enum Decision {
+    /// Append this row: success or a final decline.
+    Append(Box<Operation>),
+    /// Answer this and record nothing: the corrected or later retry runs.
+    Refuse(Problem),
+}
+
+/// Whether an operation took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Applied,
+    Declined,
+}
+
+/// A row of the operations journal, without the key of the request.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    pub operation: &'static str,
+    pub outcome: Outcome,
+    pub order_no: Option<Identifier>,
+    pub user_id: Option<Identifier>,
+    pub from_status: Option<OrderStatus>,
+    pub to_status: Option<OrderStatus>,
+    /// The order's version after the operation.
+    pub version: Option<i64>,
+    pub amount: Option<Amount>,
+    pub currency: Option<Currency>,
+    /// The wallet's balance after the operation, where the answer shows it.
+    pub balance: Option<i64>,
+    /// The identifier of what the operation made.
+    pub subject_id: Option<String>,
+    /// The client's number for it.
+    pub reference: Option<String>,
+    /// What only this kind of operation has.
+    pub details: Option<Value>,
+    pub event_id: Option<String>,
+    pub event_type: Option<&'static str>,
+    pub answer: Answer,
+    #[serde(serialize_with = "as_millis")]
+    pub created_at: Timestamp,
+}
+
+fn as_millis<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i64(time.as_millis())
+}
+
+impl Operation {
+    /// An applied operation that answers `status` with `object` and emits an event of `event_type`
+    /// with it. The command fills in the rest.
+    pub(super) fn applied(
+        operation: &'static str,
+        given: &Given,
+        status: u16,
+        object: &impl Serialize,
+        event_type: &'static str,
+    ) -> Self {
+        Self {
+            event_id: Some(format!("evt_{}", given.event)),
+            event_type: Some(event_type),
+            ..Self::empty(
+                operation,
+                Outcome::Applied,
+                given,
+                Answer {
+                    status,
+                    location: None,
+                    // Derived from plain structs: this cannot fail.
+                    body: serde_json::to_string(object).unwrap_or_default(),
+                },
+            )
+        }
+    }
+
+    /// A final decline. The command fills in what its guard checks.
+    pub(super) fn declined(operation: &'static str, given: &Given, code: Code, detail: String) -> Self {
+        let answer = Problem::new(code, detail).answer(given.instance);
+        Self::empty(operation, Outcome::Declined, given, answer)
+    }
+
+    fn empty(operation: &'static str, outcome: Outcome, given: &Given, answer: Answer) -> Self {
+        Self {
+            operation,
+            outcome,
+            order_no: None,
+            user_id: None,
+            from_status: None,
+            to_status: None,
+            version: None,
+            amount: None,
+            currency: None,
+            balance: None,
+            subject_id: None,
+            reference: None,
+            details: None,
+            event_id: None,
+            event_type: None,
+            answer,
+            created_at: given.now,
+        }
+    }
+}

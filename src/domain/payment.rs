@@ -1,0 +1,43 @@
+//! Payments: one attempt to move the money of an order.
+
+use serde::Serialize;
+
+use super::{Amount, Currency, Identifier, Timestamp};
+
+/// The status of a payment; `processing` and `succeeded` are live, and an order has at most one
+/// live payment (invariant 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PaymentStatus {
+    Processing,
+    Succeeded,
+    Failed,
+}
+
+impl PaymentStatus {
+    /// The status of that name in SQL.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "processing" => Self::Processing,
+            "succeeded" => Self::Succeeded,
+            "failed" => Self::Failed,
+            _ => return None,
+        })
+    }
+}
+
+/// A payment, complete as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Payment {
+    pub payment_id: String,
+    pub order_no: Identifier,
+    pub request_no: Identifier,
+    /// Where the money comes from; `wallet` is the customer's balance here.
+    pub channel: String,
+    pub amount: Amount,
+    pub currency: Currency,
+    pub status: PaymentStatus,
+    pub failure_code: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}

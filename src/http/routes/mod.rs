@@ -1,0 +1,16 @@
+//! The routes, one file for each thing of the contract.
+
+pub(super) mod accounts;
+pub(super) mod orders;
+pub(super) mod payments;
+pub(super) mod service;
+pub(super) mod tokens;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use super::App;
+
+/// The application, as handlers get it.
+type Shared = State<Arc<App>>;

@@ -1,0 +1,149 @@
+//! Claims: telling duplicates in other instances that a request is running.
+//!
+//! Most operations are over before a claim would be written, and a claim costs a durable write of the
+//! key-value store, so only those that last are claimed, and few at a time. A claim that is missing
+//! costs a duplicate a wasted decision; the journal sends it the first answer all the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use spin_sdk::wasip3;
+use uuid::Uuid;
+
+use super::record::{Claim, Record};
+use crate::config::Config;
+use crate::runtime;
+use crate::store::Cache;
+
+/// The most claims that are written before the instance gets on with its work.
+const CLAIMS_A_TURN: usize = 2;
+
+/// The operations that run in this instance.
+pub(super) struct Claims {
+    cache: Arc<Cache>,
+    lease_ms: i64,
+    after_ms: u64,
+    running: Mutex<Running>,
+}
+
+#[derive(Default)]
+struct Running {
+    operations: BTreeMap<Uuid, Operation>,
+    /// Whether a task looks after them.
+    watched: bool,
+}
+
+struct Operation {
+    record_key: String,
+    fingerprint: String,
+    since: i64,
+    claimed: bool,
+}
+
+/// An operation that runs; dropped when it is over.
+pub(super) struct Pending {
+    claims: Arc<Claims>,
+    owner: Uuid,
+}
+
+impl Claims {
+    pub fn new(config: Option<&Config>, cache: Arc<Cache>) -> Self {
+        Self {
+            cache,
+            lease_ms: config.map_or(0, |config| config.claim_lease_ms),
+            after_ms: config.map_or(0, |config| config.claim_after_ms),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Whether no operation runs in this instance.
+    pub fn is_quiet(&self) -> bool {
+        self.running().operations.is_empty()
+    }
+
+    /// Registers an operation that begins.
+    pub fn register(self: &Arc<Self>, record_key: String, fingerprint: String) -> Pending {
+        let now = runtime::now();
+        let owner = runtime::uuid(now);
+        let operation = Operation { record_key, fingerprint, since: now.as_millis(), claimed: false };
+        let watch = {
+            let mut running = self.running();
+            running.operations.insert(owner, operation);
+            !std::mem::replace(&mut running.watched, true)
+        };
+        if watch {
+            let watcher = Watcher(Arc::clone(self));
+            wasip3::spawn(async move { watcher.run().await });
+        }
+        Pending { claims: Arc::clone(self), owner }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next claims to write, each with its entry; `None` when nothing runs any more.
+    fn due(&self) -> Option<Vec<(Uuid, String, Record)>> {
+        let mut running = self.running();
+        if running.operations.is_empty() {
+            running.watched = false;
+            return None;
+        }
+        let now = runtime::now();
+        let begun_before = now.as_millis().saturating_sub_unsigned(self.after_ms);
+        let due = running.operations.iter_mut().filter(|(_, operation)| {
+            !operation.claimed && operation.since <= begun_before
+        });
+        let claim = due.take(CLAIMS_A_TURN).map(|(owner, operation)| {
+            operation.claimed = true;
+            let claim = Claim {
+                owner: *owner,
+                fingerprint: operation.fingerprint.clone(),
+                lease_until: now.plus_millis(self.lease_ms).as_millis(),
+            };
+            (*owner, operation.record_key.clone(), Record::Claim(claim))
+        });
+        Some(claim.collect())
+    }
+}
+
+impl Pending {
+    /// Ends an operation that recorded nothing: its claim goes, so that a retry runs at once.
+    pub async fn release(self) {
+        let operation = self.claims.running().operations.remove(&self.owner);
+        if let Some(operation) = operation.filter(|operation| operation.claimed) {
+            self.claims.cache.delete(&operation.record_key).await;
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.claims.running().operations.remove(&self.owner);
+    }
+}
+
+/// The task that claims what lasts.
+struct Watcher(Arc<Claims>);
+
+impl Watcher {
+    async fn run(&self) {
+        loop {
+            runtime::sleep_millis(self.0.after_ms.max(1)).await;
+            let Some(due) = self.0.due() else { return };
+            for (owner, record_key, claim) in due {
+                self.0.cache.set(&record_key, &claim.to_bytes()).await;
+                // Over meanwhile: nothing else would take this claim away.
+                if !self.0.running().operations.contains_key(&owner) {
+                    self.0.cache.delete(&record_key).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.running().watched = false;
+    }
+}

@@ -1,0 +1,95 @@
+//! Idempotency keys, parsed: what a request is known by within its merchant.
+
+use sfv::Parser;
+
+use super::SubmitToken;
+use crate::domain::Identifier;
+
+/// A key: 1 to 255 visible ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    text: String,
+    expired_token: bool,
+}
+
+/// Why a header value is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is 1 to 255 visible ASCII characters, in double quotes or bare without quotes, commas, semicolons and white space")]
+pub struct InvalidKey;
+
+impl IdempotencyKey {
+    /// Parses a header value: a structured-field string whose parameters are ignored
+    /// (draft-ietf-httpapi-idempotency-key-header-07, RFC 9651), or a bare value, which means the same.
+    pub fn parse(value: &[u8]) -> Result<Self, InvalidKey> {
+        let value = value.trim_ascii();
+        let text = if value.starts_with(b"\"") {
+            structured(value).ok_or(InvalidKey)?
+        } else {
+            if value.iter().any(|b| matches!(b, b'"' | b',' | b';')) {
+                return Err(InvalidKey);
+            }
+            String::from_utf8(value.to_vec()).map_err(|_| InvalidKey)?
+        };
+        if (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(Self { text, expired_token: false })
+        } else {
+            Err(InvalidKey)
+        }
+    }
+
+    /// The key of a payment request that came with nothing but its number.
+    pub fn of_request_no(request_no: &Identifier) -> Self {
+        Self { text: format!("pay:{}", request_no.as_str()), expired_token: false }
+    }
+
+    /// The key of a submit token: it redeems one operation (invariant 13).
+    pub fn of_token(token: &SubmitToken) -> Self {
+        Self { text: format!("token:{}", token.id), expired_token: token.expired }
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is that of a token that may not redeem any more.
+    pub fn is_expired_token(&self) -> bool {
+        self.expired_token
+    }
+}
+
+fn structured(value: &[u8]) -> Option<String> {
+    let item = Parser::new(value).parse_item::<sfv::Item>().ok()?;
+    Some(item.bare_item.as_string()?.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &str) -> Option<String> {
+        IdempotencyKey::parse(value.as_bytes()).ok().map(|key| key.text)
+    }
+
+    #[test]
+    fn quoted_and_bare_values_mean_the_same_key() {
+        for value in ["abc", "\"abc\"", " abc ", "\"abc\";v=1", "\"abc\"; a=?0;b"] {
+            assert_eq!(parsed(value).as_deref(), Some("abc"), "{value}");
+        }
+        assert_eq!(parsed(r#""a\"b\\c""#).as_deref(), Some(r#"a"b\c"#));
+        assert_eq!(parsed("8e03978e-40d5-43e8-bc93-6894a57f9324").map(|key| key.len()), Some(36));
+        assert_eq!(parsed(&"x".repeat(255)).map(|key| key.len()), Some(255));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        let long = "x".repeat(256);
+        let long_quoted = format!("\"{long}\"");
+        for value in [
+            "", " ", "\"\"", "a b", "\"a b\"", "a,b", "\"a\", \"b\"", "a;b", "a\"b", "\"abc", "\"abc\"x",
+            "ä", "\"ä\"", "a\tb", "\"a\\x\"", &long, &long_quoted,
+        ] {
+            assert_eq!(parsed(value), None, "{value}");
+        }
+    }
+}

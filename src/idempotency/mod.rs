@@ -1,0 +1,185 @@
+//! Exactly once: the walk of a request from its key to its answer.
+//!
+//! The key-value store is asked first and believed only where nothing depends on it: a cached response
+//! is a copy of what the journal holds, a claim only makes others wait. The journal decides.
+
+mod backlog;
+mod claims;
+mod fingerprint;
+mod key;
+mod record;
+mod token;
+
+use std::sync::Arc;
+
+pub use fingerprint::fingerprint;
+pub use key::{IdempotencyKey, InvalidKey};
+pub use token::{SubmitToken, TokenError};
+
+use self::backlog::Backlog;
+use self::claims::Claims;
+use self::record::{Claim, Record, record_key};
+use crate::config::Config;
+use crate::domain::{Answer, Code, Command, Identifier, Problem};
+use crate::runtime;
+use crate::store::{Cache, Database, Entry, Journal, Recorded, Verdict, queries};
+
+/// A request that must take effect at most once.
+pub struct Request {
+    pub merchant: Identifier,
+    pub key: IdempotencyKey,
+    /// Hexadecimal SHA-256, see [`fingerprint`].
+    pub fingerprint: String,
+    pub command: Box<dyn Command>,
+    /// How long to wait for the answer of a concurrent duplicate, milliseconds.
+    pub wait_ms: u64,
+}
+
+/// A final answer.
+#[derive(Debug)]
+pub struct Reply {
+    pub answer: Answer,
+    /// Whether it is the answer to an earlier request with this key.
+    pub replayed: bool,
+}
+
+/// What the request does next.
+enum NextAction {
+    /// Its answer is known.
+    Reply(Reply),
+    /// It executes.
+    Execute,
+}
+
+/// The two stores, and what an instance keeps to use them well.
+pub struct Idempotency {
+    /// For reading only.
+    pub database: Database,
+    journal: Arc<Journal>,
+    cache: Arc<Cache>,
+    claims: Arc<Claims>,
+    backlog: Arc<Backlog>,
+}
+
+impl Idempotency {
+    /// With the lifetimes of `config`; without one no request gets here.
+    pub fn new(config: Option<&Config>) -> Self {
+        let cache = Arc::new(Cache::default());
+        let claims = Arc::new(Claims::new(config, Arc::clone(&cache)));
+        Self {
+            database: Database::default(),
+            journal: Arc::default(),
+            backlog: Arc::new(Backlog::new(Arc::clone(&cache), Arc::clone(&claims))),
+            claims,
+            cache,
+        }
+    }
+
+    /// Executes a request, or answers it with what was recorded for its key.
+    ///
+    /// # Errors
+    ///
+    /// Answers that are not final and that nothing was recorded for: the refusal of the command,
+    /// `idempotency_key_reused`, `idempotency_in_progress`, `token_expired`, or a 503.
+    pub async fn perform(&self, request: Request, waited: &mut bool) -> Result<Reply, Problem> {
+        let record_key = record_key(&request.merchant, &request.key);
+        if let NextAction::Reply(reply) = self.look_up(&request, &record_key, waited).await? {
+            return Ok(reply);
+        }
+        if request.key.is_expired_token() {
+            // Redeemed in time, it keeps replaying.
+            let recorded = queries::recorded(&self.database, &request.merchant, request.key.as_str()).await?;
+            let recorded = recorded.ok_or_else(|| Problem::new(Code::TokenExpired, "the token was not redeemed in time"))?;
+            return self.replay(recorded, &request.fingerprint, record_key);
+        }
+
+        let pending = self.claims.register(record_key.clone(), request.fingerprint.clone());
+        let entry = Entry {
+            merchant: request.merchant,
+            key: request.key.as_str().to_owned(),
+            fingerprint: request.fingerprint.clone(),
+            command: request.command,
+            given: runtime::given(),
+        };
+        match self.journal.append(entry).await {
+            Ok(Verdict::Appended(answer)) => {
+                let record = Record::response(request.fingerprint, answer.clone(), runtime::now());
+                self.backlog.remember(record_key, record);
+                Ok(Reply { answer, replayed: false })
+            }
+            Ok(Verdict::Recorded(recorded)) => self.replay(recorded, &request.fingerprint, record_key),
+            Err(problem) => {
+                pending.release().await;
+                Err(problem)
+            }
+        }
+    }
+
+    /// Asks the key-value store, and waits where it names a request that is still running.
+    async fn look_up(
+        &self,
+        request: &Request,
+        record_key: &str,
+        waited: &mut bool,
+    ) -> Result<NextAction, Problem> {
+        const FIRST_PAUSE_MS: i64 = 5;
+        const LONGEST_PAUSE_MS: i64 = 200;
+
+        let started = runtime::now();
+        let give_up = started.plus_millis(i64::try_from(request.wait_ms).unwrap_or(i64::MAX));
+        let mut pause = FIRST_PAUSE_MS;
+        loop {
+            let claim = match Record::parse(self.cache.get(record_key).await) {
+                Some(Record::Response { fingerprint, answer, .. }) => {
+                    same_request(&fingerprint, &request.fingerprint)?;
+                    runtime::yield_to_host().await;
+                    return Ok(NextAction::Reply(Reply { answer, replayed: true }));
+                }
+                Some(Record::Claim(claim)) if claim.lease_until > runtime::now().as_millis() => claim,
+                _ => return Ok(NextAction::Execute),
+            };
+            same_request(&claim.fingerprint, &request.fingerprint)?;
+            // The first answer may be in the journal before it is in the cache, or only there.
+            let recorded = queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
+            if let Ok(Some(recorded)) = recorded {
+                let reply = self.replay(recorded, &request.fingerprint, record_key.to_owned())?;
+                return Ok(NextAction::Reply(reply));
+            }
+            let now = runtime::now();
+            if now >= give_up {
+                return Err(in_progress(&claim, now.as_millis()));
+            }
+            *waited = true;
+            let left = give_up.as_millis().saturating_sub(now.as_millis());
+            let lease_left = claim.lease_until.saturating_sub(now.as_millis()).saturating_add(1);
+            let millis = pause.min(left).min(lease_left).max(1);
+            runtime::sleep_millis(millis.unsigned_abs()).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE_MS);
+        }
+    }
+
+    /// Answers with what the journal holds, and repairs the cache.
+    fn replay(&self, recorded: Recorded, fingerprint: &str, record_key: String) -> Result<Reply, Problem> {
+        same_request(&recorded.fingerprint, fingerprint)?;
+        let record = Record::response(recorded.fingerprint, recorded.answer.clone(), runtime::now());
+        self.backlog.repair(record_key, record);
+        Ok(Reply { answer: recorded.answer, replayed: true })
+    }
+}
+
+/// Invariant 3: the same key with another fingerprint gets nothing but this refusal.
+fn same_request(recorded: &str, fingerprint: &str) -> Result<(), Problem> {
+    if recorded == fingerprint {
+        return Ok(());
+    }
+    let detail = "the key was used with another route, path or body";
+    Err(Problem::new(Code::IdempotencyKeyReused, detail))
+}
+
+fn in_progress(claim: &Claim, now: i64) -> Problem {
+    let detail = "the first request with this key is still running";
+    let mut problem = Problem::new(Code::IdempotencyInProgress, detail);
+    let seconds = claim.lease_until.saturating_sub(now).saturating_add(999).saturating_div(1000);
+    problem.retry_after = Some(u32::try_from(seconds).unwrap_or(1).max(1));
+    problem
+}

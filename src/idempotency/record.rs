@@ -1,0 +1,87 @@
+//! What the key-value store holds for a key: a claim, then a cached response, in one entry so that one
+//! read finds either.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::IdempotencyKey;
+use crate::domain::{Answer, Identifier, Timestamp};
+
+/// A claim: a request with this key is running, and after `lease_until` it is taken for dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim {
+    pub owner: Uuid,
+    pub fingerprint: String,
+    /// Milliseconds since the Unix epoch.
+    pub lease_until: i64,
+}
+
+/// An entry of the key-value store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Record {
+    Claim(Claim),
+    Response {
+        fingerprint: String,
+        answer: Answer,
+        /// When the entry was written, milliseconds since the Unix epoch.
+        stored_at: i64,
+    },
+}
+
+impl Record {
+    /// A cached response, written now.
+    pub fn response(fingerprint: String, answer: Answer, now: Timestamp) -> Self {
+        Self::Response { fingerprint, answer, stored_at: now.as_millis() }
+    }
+
+    /// Reads an entry; what is no record counts as no entry.
+    pub fn parse(entry: Option<Vec<u8>>) -> Option<Self> {
+        serde_json::from_slice(&entry?).ok()
+    }
+
+    /// The entry.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Texts and numbers only: this cannot fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// The name of a key's entry. Stores limit length and alphabet, and clients choose their keys, so it is
+/// a hash; the merchant is part of it (invariant 10).
+pub(super) fn record_key(merchant: &Identifier, key: &IdempotencyKey) -> String {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    let mut hash = Sha256::new();
+    hash.update(merchant.as_str());
+    hash.update([0]);
+    hash.update(key.as_str());
+    format!("payonce:1:{}", URL_SAFE_NO_PAD.encode(hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_garbage_is_none() {
+        let answer = Answer { status: 201, location: Some("/x".to_owned()), body: "{}".to_owned() };
+        let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
+        assert_eq!(Record::parse(Some(record.to_bytes())), Some(record));
+        for garbage in ["", "{}", "null", "{\"claim\":{}}", "\u{0}\u{1}"] {
+            assert_eq!(Record::parse(Some(garbage.into())), None);
+        }
+        assert_eq!(Record::parse(None), None);
+    }
+
+    #[test]
+    fn merchants_do_not_share_entries() {
+        let key = |merchant: &str, key: &str| {
+            record_key(&merchant.to_owned().try_into().unwrap(), &IdempotencyKey::parse(key.as_bytes()).unwrap())
+        };
+        assert_ne!(key("a", "k"), key("b", "k"));
+        assert_ne!(key("a", "bk"), key("ab", "k"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Submit tokens: keys that this service hands out, signed and not stored.
+//!
+//! A token is base64url of `identifier (16 bytes) | expiry (8 bytes, seconds, big endian) | MAC`, where
+//! the MAC is HMAC-SHA-256 over the merchant, identifier and expiry. Issuing writes nothing; redeeming
+//! is an operation under the key that the identifier names (invariant 13).
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use crate::domain::{Identifier, Timestamp};
+
+/// A token whose MAC is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmitToken {
+    pub id: Uuid,
+    pub expired: bool,
+}
+
+/// The token was not issued by this service for this merchant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the token was not issued for this merchant")]
+pub struct TokenError;
+
+const ID: usize = 16;
+const PAYLOAD: usize = ID + 8;
+
+impl SubmitToken {
+    /// Issues a token to `merchant`, valid until `expires_at` (whole seconds).
+    pub fn issue(secret: &[u8], merchant: &Identifier, id: Uuid, expires_at: Timestamp) -> String {
+        let seconds = expires_at.as_millis().div_euclid(1000);
+        let mut token = Vec::with_capacity(PAYLOAD + 32);
+        token.extend_from_slice(id.as_bytes());
+        token.extend_from_slice(&seconds.to_be_bytes());
+        let tag = mac(secret, merchant, &token).finalize().into_bytes();
+        token.extend_from_slice(&tag);
+        URL_SAFE_NO_PAD.encode(token)
+    }
+
+    /// Checks a token that `merchant` presents. An expired one is no error yet: it may have redeemed.
+    pub fn verify(
+        secret: &[u8],
+        merchant: &Identifier,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<Self, TokenError> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError)?;
+        let (payload, tag) = bytes.split_at_checked(PAYLOAD).ok_or(TokenError)?;
+        mac(secret, merchant, payload).verify_slice(tag).map_err(|_| TokenError)?;
+        let (id, seconds) = payload.split_at_checked(ID).ok_or(TokenError)?;
+        let seconds = i64::from_be_bytes(seconds.try_into().map_err(|_| TokenError)?);
+        Ok(Self {
+            id: Uuid::from_slice(id).map_err(|_| TokenError)?,
+            expired: now.as_millis() >= seconds.saturating_mul(1000),
+        })
+    }
+}
+
+fn mac(secret: &[u8], merchant: &Identifier, payload: &[u8]) -> Hmac<Sha256> {
+    // HMAC takes keys of any length.
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret)
+        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+    mac.update(b"payonce submit token 1\0");
+    mac.update(merchant.as_str().as_bytes());
+    mac.update(b"\0");
+    mac.update(payload);
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merchant(name: &str) -> Identifier {
+        name.to_owned().try_into().unwrap()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_merchant_until_it_expires() {
+        let id = Uuid::from_u128(7);
+        let token = SubmitToken::issue(b"secret", &merchant("shop"), id, at(100));
+        let verify = |secret: &[u8], name, now| SubmitToken::verify(secret, &merchant(name), &token, at(now));
+        assert_eq!(verify(b"secret", "shop", 99), Ok(SubmitToken { id, expired: false }));
+        assert_eq!(verify(b"secret", "shop", 100), Ok(SubmitToken { id, expired: true }));
+        assert_eq!(verify(b"secret", "other", 99), Err(TokenError));
+        assert_eq!(verify(b"Secret", "shop", 99), Err(TokenError));
+    }
+
+    #[test]
+    fn no_changed_byte_passes() {
+        let token = SubmitToken::issue(b"secret", &merchant("shop"), Uuid::from_u128(7), at(100));
+        let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
+        for index in 0..bytes.len() {
+            let mut forged = bytes.clone();
+            forged[index] ^= 1;
+            let forged = URL_SAFE_NO_PAD.encode(forged);
+            assert_eq!(SubmitToken::verify(b"secret", &merchant("shop"), &forged, at(1)), Err(TokenError));
+        }
+        for length in 0..token.len() {
+            let cut = &token[..length];
+            assert_eq!(SubmitToken::verify(b"secret", &merchant("shop"), cut, at(1)), Err(TokenError));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Time and randomness, from WASI 0.3. The domain gets them as arguments.
+
+use spin_sdk::wasip3::clocks::{monotonic_clock, system_clock};
+use spin_sdk::wasip3::random::random;
+use uuid::{Builder, Uuid};
+
+use crate::domain::{Given, Timestamp};
+
+/// The wall clock.
+pub fn now() -> Timestamp {
+    let now = system_clock::now();
+    let millis = now.seconds.saturating_mul(1000).saturating_add(i64::from(now.nanoseconds / 1_000_000));
+    Timestamp::from_millis(millis)
+}
+
+/// A clock that never goes back, in nanoseconds.
+pub fn monotonic_nanos() -> u64 {
+    monotonic_clock::now()
+}
+
+/// Waits.
+pub async fn sleep_millis(millis: u64) {
+    monotonic_clock::wait_for(millis.saturating_mul(1_000_000)).await;
+}
+
+/// Gives the host's scheduler a turn.
+///
+/// Spin's server leaves Nagle's algorithm on, and a request whose last host call blocks in place (as
+/// key-value calls do) often leaves in two segments, the second of which waits 40 ms for the
+/// acknowledgement of the first.
+pub async fn yield_to_host() {
+    monotonic_clock::wait_for(1).await;
+}
+
+/// A fresh UUIDv7.
+pub fn uuid(now: Timestamp) -> Uuid {
+    let [a, b] = [random::get_random_u64(), random::get_random_u64()].map(u64::to_le_bytes);
+    let [a0, a1, a2, a3, a4, a5, a6, a7] = a;
+    let [b0, b1, ..] = b;
+    let millis = u64::try_from(now.as_millis()).unwrap_or(0);
+    Builder::from_unix_timestamp_millis(millis, &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1]).into_uuid()
+}
+
+/// Time and randomness for one attempt at a decision.
+pub fn given() -> Given {
+    let now = now();
+    Given { now, subject: uuid(now), event: uuid(now), instance: uuid(now) }
+}

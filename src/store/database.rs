@@ -1,0 +1,107 @@
+//! The SQLite database: one statement a call, rows drained at once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::lock;
+use spin_sdk::sqlite::{Connection, Error, RowResult, Value};
+
+use super::migrations;
+use crate::domain::{Code, Problem};
+
+/// The database could not answer; whatever was asked may or may not have happened.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DatabaseError(String);
+
+impl DatabaseError {
+    /// A row that this component did not write.
+    pub(super) fn unexpected_row() -> Self {
+        Self("the database holds a row of an unexpected shape".to_owned())
+    }
+
+    /// Another connection holds the lock, and has for as long as SQLite waits: nothing happened.
+    pub fn is_busy(&self) -> bool {
+        self.0.contains("locked") || self.0.contains("busy")
+    }
+}
+
+impl From<Error> for DatabaseError {
+    fn from(error: Error) -> Self {
+        Self(match error {
+            Error::Io(message) => message,
+            other => other.to_string(),
+        })
+    }
+}
+
+impl From<DatabaseError> for Problem {
+    fn from(error: DatabaseError) -> Self {
+        let mut problem = if error.is_busy() {
+            Self::new(Code::Busy, "another writer holds the database")
+        } else {
+            Self::new(Code::StorageUnavailable, "the database did not answer")
+        };
+        problem.cause = Some(error.0);
+        problem
+    }
+}
+
+/// An instance's connection, opened at the first use and again after an error.
+///
+/// Opening costs more than most statements, so an instance keeps it; nothing depends on it. Reads and
+/// writes go through databases of their own: a statement on one connection waits for the one before
+/// it, and a write may wait seconds for another instance's.
+#[derive(Default)]
+pub struct Database {
+    connection: Mutex<Option<Arc<Connection>>>,
+    opening: lock::Mutex<()>,
+}
+
+impl Database {
+    /// Runs one statement and returns all its rows.
+    pub async fn execute(
+        &self,
+        statement: &str,
+        parameters: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<RowResult>, DatabaseError> {
+        let connection = self.connection().await?;
+        let result = run(&connection, statement, parameters).await;
+        if let Err(error) = &result
+            && !error.is_busy()
+        {
+            self.keep(None);
+        }
+        result
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, DatabaseError> {
+        if let Some(connection) = self.kept() {
+            return Ok(connection);
+        }
+        let _one_at_a_time = self.opening.lock().await;
+        if let Some(connection) = self.kept() {
+            return Ok(connection);
+        }
+        let connection = Arc::new(Connection::open_default().await?);
+        migrations::apply(&connection).await?;
+        self.keep(Some(Arc::clone(&connection)));
+        Ok(connection)
+    }
+
+    fn kept(&self) -> Option<Arc<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep(&self, connection: Option<Arc<Connection>>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+}
+
+/// Runs one statement on `connection`. Errors, those of the write included, arrive after the rows.
+pub(super) async fn run(
+    connection: &Connection,
+    statement: &str,
+    parameters: impl IntoIterator<Item = Value>,
+) -> Result<Vec<RowResult>, DatabaseError> {
+    Ok(connection.execute(statement, parameters).await?.collect().await?)
+}

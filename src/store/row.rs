@@ -1,0 +1,120 @@
+//! Reads the columns of a row one after another.
+
+use spin_sdk::sqlite::{RowResult, Value};
+
+use super::{DatabaseError, Recorded};
+use crate::domain::{Answer, Identifier, Order, OrderStatus, Payment, PaymentStatus, Timestamp};
+
+/// A cursor over the columns of a row. A column of the wrong type is an error: the database holds
+/// something that this component did not write.
+pub(super) struct Row<'a>(std::slice::Iter<'a, Value>);
+
+/// The columns of an order, in the order in which [`Row::order`] reads them.
+pub(super) const ORDER_COLUMNS: &str = "o.order_no, o.user_id, o.amount, o.currency, o.status, \
+     o.refunded_amount, o.version, o.metadata, o.created_at, o.updated_at";
+
+/// The columns of a payment of the table `alias`, in the order in which [`Row::payment`] reads them.
+pub(super) fn payment_columns(alias: &str) -> String {
+    const COLUMNS: [&str; 10] = [
+        "payment_id", "order_no", "request_no", "channel", "amount", "currency", "status",
+        "failure_code", "created_at", "updated_at",
+    ];
+    COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(row: &'a RowResult) -> Self {
+        Self(row.values.iter())
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, DatabaseError> {
+        self.optional_text()?.ok_or_else(unexpected)
+    }
+
+    pub(super) fn optional_text(&mut self) -> Result<Option<String>, DatabaseError> {
+        match self.0.next() {
+            Some(Value::Text(text)) => Ok(Some(text.clone())),
+            Some(Value::Null) => Ok(None),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) fn integer(&mut self) -> Result<i64, DatabaseError> {
+        self.optional_integer()?.ok_or_else(unexpected)
+    }
+
+    pub(super) fn optional_integer(&mut self) -> Result<Option<i64>, DatabaseError> {
+        match self.0.next() {
+            Some(Value::Integer(number)) => Ok(Some(*number)),
+            Some(Value::Null) => Ok(None),
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) fn time(&mut self) -> Result<Timestamp, DatabaseError> {
+        self.integer().map(Timestamp::from_millis)
+    }
+
+    /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
+    /// none.
+    pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {
+        let Some(fingerprint) = self.present(4)? else { return Ok(None) };
+        let answer = Answer {
+            status: self.integer()?.try_into().map_err(|_| unexpected())?,
+            location: self.optional_text()?,
+            body: self.text()?,
+        };
+        Ok(Some(Recorded { fingerprint, answer }))
+    }
+
+    /// The order in the next columns, or `None` where a left join found none.
+    pub(super) fn order(&mut self) -> Result<Option<Order>, DatabaseError> {
+        let Some(order_no) = self.present(10)? else { return Ok(None) };
+        Ok(Some(Order {
+            order_no: identifier(order_no)?,
+            user_id: identifier(self.text()?)?,
+            amount: self.integer()?.try_into().map_err(|_| unexpected())?,
+            currency: self.text()?.try_into().map_err(|_| unexpected())?,
+            status: OrderStatus::from_name(&self.text()?).ok_or_else(unexpected)?,
+            refunded_amount: self.integer()?,
+            version: self.integer()?,
+            metadata: serde_json::from_str(&self.text()?).map_err(|_| unexpected())?,
+            created_at: self.time()?,
+            updated_at: self.time()?,
+        }))
+    }
+
+    /// The payment in the next columns, or `None` where a left join found none.
+    pub(super) fn payment(&mut self) -> Result<Option<Payment>, DatabaseError> {
+        let Some(payment_id) = self.present(10)? else { return Ok(None) };
+        Ok(Some(Payment {
+            payment_id,
+            order_no: identifier(self.text()?)?,
+            request_no: identifier(self.text()?)?,
+            channel: self.text()?,
+            amount: self.integer()?.try_into().map_err(|_| unexpected())?,
+            currency: self.text()?.try_into().map_err(|_| unexpected())?,
+            status: PaymentStatus::from_name(&self.text()?).ok_or_else(unexpected)?,
+            failure_code: self.optional_text()?,
+            created_at: self.time()?,
+            updated_at: self.time()?,
+        }))
+    }
+
+    /// The first of `columns` columns of an object; where it is null the others are skipped.
+    fn present(&mut self, columns: usize) -> Result<Option<String>, DatabaseError> {
+        let first = self.optional_text()?;
+        if first.is_none() {
+            self.0.by_ref().take(columns.saturating_sub(1)).for_each(drop);
+        }
+        Ok(first)
+    }
+}
+
+fn identifier(text: String) -> Result<Identifier, DatabaseError> {
+    text.try_into().map_err(|_| unexpected())
+}
+
+fn unexpected() -> DatabaseError {
+    DatabaseError::unexpected_row()
+}

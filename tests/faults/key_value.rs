@@ -1,0 +1,225 @@
+//! The key-value store fails in every way; requests succeed from the journal (invariant 11).
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::support::client::Shop;
+use crate::support::names::fresh;
+use crate::support::oracle::audit;
+use crate::support::site::Site;
+use crate::support::stores::{self, WriteLock};
+use crate::support::wait::eventually;
+
+/// Pays a new order, and repeats it: first answer, replay, refusal of another body.
+async fn payments_work(shop: &Shop) {
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    for _ in 0..3 {
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+    }
+    let other = shop.pay(&order_no, &key, 11).await;
+    other.problem(422, "idempotency_key_reused");
+    let again = shop.pay(&order_no, &fresh("k"), 10).await;
+    again.problem(409, "order_already_paid");
+}
+
+/// Overwrites a file in place: whoever has it open meets garbage.
+fn spoil(path: &Path) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let size = file.metadata().unwrap().len().max(4096);
+    let garbage: Vec<u8> = (0..size).map(|byte| (byte % 251) as u8 ^ 0x5a).collect();
+    file.write_all_at(&garbage, 0).unwrap();
+}
+
+/// Invariant 11: the file is no database when the service starts.
+#[tokio::test]
+async fn payments_work_when_the_key_value_file_is_garbage_from_the_start() {
+    let site = Site::new();
+    fs::write(site.key_value(), "this is not a database ".repeat(1000)).unwrap();
+    let server = site.start();
+    payments_work(&server.shop()).await;
+    audit(&site);
+}
+
+/// Invariant 11: the file cannot be opened when the service starts.
+#[tokio::test]
+async fn payments_work_when_the_key_value_file_is_a_directory_from_the_start() {
+    let site = Site::new();
+    fs::create_dir(site.key_value()).unwrap();
+    let server = site.start();
+    payments_work(&server.shop()).await;
+    audit(&site);
+}
+
+/// Invariant 11: the file turns to garbage under the running service.
+#[tokio::test]
+async fn payments_work_while_the_key_value_file_turns_to_garbage() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    spoil(&site.key_value());
+    shop.pay(&order_no, &key, 10).await.replays(&answer);
+    payments_work(&shop).await;
+    audit(&site);
+}
+
+/// Invariant 11: the file is taken away under the running service, and a directory put in its place.
+#[tokio::test]
+async fn payments_work_while_the_key_value_file_disappears() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    fs::remove_file(site.key_value()).unwrap();
+    shop.pay(&order_no, &key, 10).await.replays(&answer);
+    payments_work(&shop).await;
+    fs::create_dir(site.key_value()).unwrap();
+    shop.pay(&order_no, &key, 10).await.replays(&answer);
+    payments_work(&shop).await;
+    audit(&site);
+}
+
+/// Invariant 11: entries are lost or damaged while the service runs; replays stay byte-identical.
+#[tokio::test]
+async fn replays_are_byte_identical_whatever_became_of_their_entries() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let poor = shop.order_of(&fresh("poor"), 10).await;
+    let (paid, declined) = (
+        shop.pay_call(&order_no, &fresh("k"), 10),
+        shop.pay_call(&poor, &fresh("k"), 10),
+    );
+    let paid_answer = paid.clone().send().await;
+    paid_answer.first(200);
+    let declined_answer = declined.clone().send().await;
+    declined_answer.problem(402, "insufficient_funds");
+    let values: [&[u8]; 9] = [
+        b"",
+        b"garbage",
+        b"\xff\xfe\x00\x01",
+        b"null",
+        b"{}",
+        b"[]",
+        b"{\"status\":200}",
+        b"\x00",
+        &[b'{'; 100_000],
+    ];
+    for value in values {
+        stores::overwrite_all(&site.key_value(), value);
+        paid.clone().send().await.replays(&paid_answer);
+        declined.clone().send().await.replays(&declined_answer);
+    }
+    stores::wipe(&site.key_value());
+    paid.clone().send().await.replays(&paid_answer);
+    declined.clone().send().await.replays(&declined_answer);
+    audit(&site);
+}
+
+/// Invariant 11: a cached answer cut short at any place is not taken for the answer.
+#[tokio::test]
+async fn a_truncated_entry_is_never_replayed() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let (name, value) = eventually("a cached answer", async || {
+        stores::entry_of(&site.key_value(), &key)
+    })
+    .await;
+    for length in (0..value.len()).step_by(value.len() / 40 + 1) {
+        stores::overwrite(&site.key_value(), &name, &value[..length]);
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+    }
+}
+
+/// The walk, step 5: a replay from the journal repairs the cache.
+#[tokio::test]
+async fn a_lost_entry_comes_back_with_the_next_replay() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let cached = eventually("a cached answer", async || {
+        stores::entry_of(&site.key_value(), &key)
+    })
+    .await;
+    stores::wipe(&site.key_value());
+    eventually("the repaired entry", async || {
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+        stores::entry_of(&site.key_value(), &key)
+    })
+    .await;
+    let other = shop.pay(&order_no, &key, 11).await;
+    other.problem(422, "idempotency_key_reused");
+    assert!(!cached.1.is_empty());
+}
+
+/// Invariant 11: the store does not answer, because somebody holds its file.
+#[tokio::test]
+async fn payments_work_while_the_key_value_file_is_locked() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let lock = WriteLock::take_all(&site.key_value());
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    drop(lock);
+    shop.pay(&order_no, &key, 10).await.replays(&answer);
+    assert_eq!(audit(&site).succeeded, 1);
+}
+
+/// Invariant 11 with a crowd: the store is wiped again and again while identical requests race.
+#[tokio::test]
+async fn identical_requests_charge_once_while_the_store_is_wiped() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let user_id = fresh("user");
+    shop.deposit(&user_id, 1000).await;
+    for _ in 0..10 {
+        let order_no = shop.order_of(&user_id, 10).await;
+        let call = shop.pay_call(&order_no, &fresh("k"), 10);
+        let racing = (0..20).map(|number| {
+            let call = call.clone();
+            let path = site.key_value();
+            async move {
+                if number % 5 == 0 {
+                    stores::wipe(&path);
+                }
+                call.send().await
+            }
+        });
+        let answers = futures::future::join_all(racing).await;
+        let settled = crate::scene::settled(&call).await;
+        settled.ok(200);
+        for answer in answers {
+            if answer.status == 200 {
+                answer.equals(&settled);
+            } else {
+                answer.problem(409, "idempotency_in_progress");
+            }
+        }
+    }
+    assert_eq!(shop.balance(&user_id).await, 900);
+    assert_eq!(audit(&site).succeeded, 10);
+}
