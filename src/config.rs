@@ -39,9 +39,18 @@ impl Config {
             token_secret: token_secret.into_bytes(),
             token_ttl_seconds: faults.number("token_ttl_seconds", 1, 86_400).await,
             claim_lease_ms: faults.number("claim_lease_ms", 100, 600_000).await,
-            claim_after_ms: faults.number("claim_after_ms", 0, 60_000).await.unsigned_abs(),
-            default_wait_ms: faults.number("default_wait_ms", 0, 600_000).await.unsigned_abs(),
-            max_wait_ms: faults.number("max_wait_ms", 0, 600_000).await.unsigned_abs(),
+            claim_after_ms: faults
+                .number("claim_after_ms", 0, 60_000)
+                .await
+                .unsigned_abs(),
+            default_wait_ms: faults
+                .number("default_wait_ms", 0, 600_000)
+                .await
+                .unsigned_abs(),
+            max_wait_ms: faults
+                .number("max_wait_ms", 0, 600_000)
+                .await
+                .unsigned_abs(),
         };
         faults.into_result().map(|()| config)
     }
@@ -63,11 +72,17 @@ impl Config {
 fn parse_api_keys(text: &str) -> Result<Vec<(Identifier, [u8; 32])>, &'static str> {
     text.split(',')
         .map(|pair| {
-            let (merchant, key) = pair.trim().split_once('=').ok_or("expected merchant=key pairs")?;
+            let (merchant, key) = pair
+                .trim()
+                .split_once('=')
+                .ok_or("expected merchant=key pairs")?;
             if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
                 return Err("a key is visible ASCII and not empty");
             }
-            Ok((Identifier::try_from(merchant.to_owned())?, Sha256::digest(key).into()))
+            Ok((
+                Identifier::try_from(merchant.to_owned())?,
+                Sha256::digest(key).into(),
+            ))
         })
         .collect()
 }
@@ -76,7 +91,10 @@ struct Faults(Vec<FieldError>);
 
 impl Faults {
     fn add(&mut self, variable: &str, detail: impl Into<String>) {
-        self.0.push(FieldError { pointer: format!("#{variable}"), detail: detail.into() });
+        self.0.push(FieldError {
+            pointer: format!("#{variable}"),
+            detail: detail.into(),
+        });
     }
 
     async fn text(&mut self, variable: &str) -> String {
@@ -94,7 +112,10 @@ impl Faults {
         match text.parse() {
             Ok(number) if (least..=most).contains(&number) => return number,
             _ if text.is_empty() => {}
-            _ => self.add(variable, format!("is not a whole number from {least} to {most}")),
+            _ => self.add(
+                variable,
+                format!("is not a whole number from {least} to {most}"),
+            ),
         }
         least
     }
@@ -103,8 +124,15 @@ impl Faults {
         if self.0.is_empty() {
             return Ok(());
         }
-        let names: Vec<_> = self.0.iter().map(|fault| fault.pointer.trim_start_matches('#')).collect();
-        let mut problem = Problem::new(Code::NotConfigured, format!("variables to set: {}", names.join(", ")));
+        let names: Vec<_> = self
+            .0
+            .iter()
+            .map(|fault| fault.pointer.trim_start_matches('#'))
+            .collect();
+        let mut problem = Problem::new(
+            Code::NotConfigured,
+            format!("variables to set: {}", names.join(", ")),
+        );
         problem.errors = self.0;
         Err(problem)
     }
@@ -119,7 +147,9 @@ mod tests {
         let keys = parse_api_keys("shop=k1, shop=k2,other=a=b").unwrap();
         let merchants: Vec<_> = keys.iter().map(|(merchant, _)| merchant.as_str()).collect();
         assert_eq!(merchants, ["shop", "shop", "other"]);
-        for bad in ["", "shop", "shop=", "=key", "a b=key", "shop=k,", "shop=k k"] {
+        for bad in [
+            "", "shop", "shop=", "=key", "a b=key", "shop=k,", "shop=k k",
+        ] {
             assert!(parse_api_keys(bad).is_err(), "{bad}");
         }
     }

@@ -1,7 +1,9 @@
-//! Time and randomness, from WASI 0.3. The domain gets them as arguments.
+//! Time, randomness and waiting, from WASI 0.3. The domain gets time and randomness as arguments.
 
 use spin_sdk::wasip3::clocks::{monotonic_clock, system_clock};
 use spin_sdk::wasip3::random::random;
+use spin_sdk::wasip3::wit_bindgen::{StreamReader, StreamWriter};
+use spin_sdk::wasip3::wit_stream;
 use uuid::{Builder, Uuid};
 
 use crate::domain::{Given, Timestamp};
@@ -9,7 +11,10 @@ use crate::domain::{Given, Timestamp};
 /// The wall clock.
 pub fn now() -> Timestamp {
     let now = system_clock::now();
-    let millis = now.seconds.saturating_mul(1000).saturating_add(i64::from(now.nanoseconds / 1_000_000));
+    let millis = now
+        .seconds
+        .saturating_mul(1000)
+        .saturating_add(i64::from(now.nanoseconds / 1_000_000));
     Timestamp::from_millis(millis)
 }
 
@@ -38,11 +43,39 @@ pub fn uuid(now: Timestamp) -> Uuid {
     let [a0, a1, a2, a3, a4, a5, a6, a7] = a;
     let [b0, b1, ..] = b;
     let millis = u64::try_from(now.as_millis()).unwrap_or(0);
-    Builder::from_unix_timestamp_millis(millis, &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1]).into_uuid()
+    Builder::from_unix_timestamp_millis(millis, &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1])
+        .into_uuid()
 }
 
 /// Time and randomness for one attempt at a decision.
 pub fn given() -> Given {
     let now = now();
-    Given { now, subject: uuid(now), event: uuid(now), instance: uuid(now) }
+    Given {
+        now,
+        subject: uuid(now),
+        event: uuid(now),
+        instance: uuid(now),
+    }
+}
+
+/// Wakes its [`Wait`] when it is dropped.
+pub struct Signal(#[expect(dead_code, reason = "held for its drop")] StreamWriter<u8>);
+
+/// Waits for the other end, maybe in another request of this instance.
+///
+/// Requests are tasks of the component model. One cannot be woken from another by a Rust `Waker`, as the
+/// channels of `futures` do, but by the end of a stream.
+pub struct Wait(StreamReader<u8>);
+
+impl Wait {
+    /// Waits until the [`Signal`] is dropped.
+    pub async fn wait(mut self) {
+        _ = self.0.next().await;
+    }
+}
+
+/// A signal between two tasks.
+pub fn signal() -> (Signal, Wait) {
+    let (writer, reader) = wit_stream::new();
+    (Signal(writer), Wait(reader))
 }

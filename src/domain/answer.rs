@@ -16,6 +16,10 @@ pub struct Answer {
 impl Answer {
     /// `application/problem+json` (RFC 9457) for errors, `application/json` otherwise.
     pub const fn content_type(&self) -> &'static str {
-        if self.status >= 400 { "application/problem+json" } else { "application/json" }
+        if self.status >= 400 {
+            "application/problem+json"
+        } else {
+            "application/json"
+        }
     }
 }

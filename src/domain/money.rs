@@ -69,14 +69,25 @@ mod tests {
         for good in ["1", "9007199254740991"] {
             assert!(serde_json::from_str::<Amount>(good).is_ok(), "{good}");
         }
-        for bad in ["0", "-1", "1.0", "1e2", "\"1\"", "9007199254740992", "18446744073709551616"] {
+        for bad in [
+            "0",
+            "-1",
+            "1.0",
+            "1e2",
+            "\"1\"",
+            "9007199254740992",
+            "18446744073709551616",
+        ] {
             assert!(serde_json::from_str::<Amount>(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn currencies_are_upper_case_iso_4217() {
-        assert_eq!(serde_json::from_str::<Currency>("\"EUR\"").unwrap().code(), "EUR");
+        assert_eq!(
+            serde_json::from_str::<Currency>("\"EUR\"").unwrap().code(),
+            "EUR"
+        );
         for bad in ["\"eur\"", "\"EURO\"", "\"XQX\"", "\"\"", "978"] {
             assert!(serde_json::from_str::<Currency>(bad).is_err(), "{bad}");
         }

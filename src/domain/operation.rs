@@ -139,7 +139,12 @@ impl Operation {
     }
 
     /// A final decline. The command fills in what its guard checks.
-    pub(super) fn declined(operation: &'static str, given: &Given, code: Code, detail: String) -> Self {
+    pub(super) fn declined(
+        operation: &'static str,
+        given: &Given,
+        code: Code,
+        detail: String,
+    ) -> Self {
         let answer = Problem::new(code, detail).answer(given.instance);
         Self::empty(operation, Outcome::Declined, given, answer)
     }

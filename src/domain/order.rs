@@ -110,7 +110,8 @@ impl TryFrom<BTreeMap<String, PlainText>> for Metadata {
     type Error = &'static str;
 
     fn try_from(entries: BTreeMap<String, PlainText>) -> Result<Self, Self::Error> {
-        let good = |key: &String| (1..=64).contains(&key.len()) && !key.chars().any(char::is_control);
+        let good =
+            |key: &String| (1..=64).contains(&key.len()) && !key.chars().any(char::is_control);
         if entries.len() > 20 {
             Err("metadata has at most 20 entries")
         } else if !entries.keys().all(good) {

@@ -80,124 +80,208 @@ impl Code {
     const fn meaning(self) -> Meaning {
         let (name, status, title, retryable, remedy) = match self {
             Self::BodyInvalid => (
-                "body_invalid", 400, "The request body is not valid", false,
+                "body_invalid",
+                400,
+                "The request body is not valid",
+                false,
                 "The body is not JSON of the documented shape: a field is missing, unknown, given twice, \
                  of the wrong type or out of range. `errors` points at it. Correct the body and send it \
                  again, with the same idempotency key if you like: nothing was recorded.",
             ),
             Self::QueryInvalid => (
-                "query_invalid", 400, "The query string is not valid", false,
+                "query_invalid",
+                400,
+                "The query string is not valid",
+                false,
                 "A query parameter is missing, unknown, given twice or out of range. Correct it.",
             ),
             Self::IdempotencyKeyMissing => (
-                "idempotency_key_missing", 400, "An idempotency key is required", false,
+                "idempotency_key_missing",
+                400,
+                "An idempotency key is required",
+                false,
                 "Send an `Idempotency-Key` header with a fresh random value for each thing you want done, \
                  and the same value when you retry it, or a `Submit-Token` from `POST /v1/tokens`.",
             ),
             Self::IdempotencyKeyInvalid => (
-                "idempotency_key_invalid", 400, "The idempotency key is not valid", false,
+                "idempotency_key_invalid",
+                400,
+                "The idempotency key is not valid",
+                false,
                 "A key is 1 to 255 visible ASCII characters, in double quotes or bare, and is sent once. \
                  A header that occurs twice, aliases that differ, or a key together with a submit token \
                  are refused, because it would be unclear which one protects the request.",
             ),
             Self::TokenInvalid => (
-                "token_invalid", 400, "The submit token is not valid", false,
+                "token_invalid",
+                400,
+                "The submit token is not valid",
+                false,
                 "The token was not issued by this service for this merchant, or was damaged on its way. \
                  Ask for a new one with `POST /v1/tokens`.",
             ),
             Self::Unauthorized => (
-                "unauthorized", 401, "An API key is required", false,
+                "unauthorized",
+                401,
+                "An API key is required",
+                false,
                 "Send `Authorization: Bearer <api key>` with a key of this deployment.",
             ),
             Self::InsufficientFunds => (
-                "insufficient_funds", 402, "The wallet does not cover the amount", false,
+                "insufficient_funds",
+                402,
+                "The wallet does not cover the amount",
+                false,
                 "The decline is final for this idempotency key and is repeated for it. Deposit money and \
                  pay with a new key.",
             ),
             Self::NotFound => (
-                "not_found", 404, "There is nothing here", false,
+                "not_found",
+                404,
+                "There is nothing here",
+                false,
                 "No route has this path. Check the path and its version prefix.",
             ),
             Self::OrderNotFound => (
-                "order_not_found", 404, "There is no such order", false,
+                "order_not_found",
+                404,
+                "There is no such order",
+                false,
                 "No order of this merchant has this number.",
             ),
             Self::PaymentNotFound => (
-                "payment_not_found", 404, "There is no such payment", false,
+                "payment_not_found",
+                404,
+                "There is no such payment",
+                false,
                 "No payment of this merchant has this identifier.",
             ),
             Self::AccountNotFound => (
-                "account_not_found", 404, "There is no such account", false,
+                "account_not_found",
+                404,
+                "There is no such account",
+                false,
                 "No deposit was made for this user yet.",
             ),
             Self::MethodNotAllowed => (
-                "method_not_allowed", 405, "The method is not allowed here", false,
+                "method_not_allowed",
+                405,
+                "The method is not allowed here",
+                false,
                 "Use one of the methods in the `Allow` header.",
             ),
             Self::OrderStateInvalid => (
-                "order_state_invalid", 409, "The order does not allow this now", false,
+                "order_state_invalid",
+                409,
+                "The order does not allow this now",
+                false,
                 "The status of the order, which `detail` names, has no such transition. Orders move one \
                  way only.",
             ),
             Self::OrderAlreadyPaid => (
-                "order_already_paid", 409, "The order is paid already", false,
+                "order_already_paid",
+                409,
+                "The order is paid already",
+                false,
                 "Another request paid this order; `payment` is the payment. Nothing was charged again.",
             ),
             Self::OrderExists => (
-                "order_exists", 409, "The order number is taken", false,
+                "order_exists",
+                409,
+                "The order number is taken",
+                false,
                 "An order of this merchant has this `order_no`. Choose another, or leave it out.",
             ),
             Self::RequestNoUsed => (
-                "request_no_used", 409, "The request number is taken", false,
+                "request_no_used",
+                409,
+                "The request number is taken",
+                false,
                 "Another payment, shown in `payment`, has this `request_no`. Choose another.",
             ),
             Self::IdempotencyInProgress => (
-                "idempotency_in_progress", 409, "The first request with this key is still running", true,
+                "idempotency_in_progress",
+                409,
+                "The first request with this key is still running",
+                true,
                 "Send the same request again after `Retry-After` seconds: it gets the answer of the first.",
             ),
             Self::TokenExpired => (
-                "token_expired", 410, "The submit token has expired", false,
+                "token_expired",
+                410,
+                "The submit token has expired",
+                false,
                 "The token was not redeemed in time. Ask for a new one with `POST /v1/tokens`.",
             ),
             Self::BodyTooLarge => (
-                "body_too_large", 413, "The request body is too large", false,
+                "body_too_large",
+                413,
+                "The request body is too large",
+                false,
                 "A body has at most 65536 bytes.",
             ),
             Self::MediaTypeUnsupported => (
-                "media_type_unsupported", 415, "The media type is not supported", false,
+                "media_type_unsupported",
+                415,
+                "The media type is not supported",
+                false,
                 "Send the body as `Content-Type: application/json`.",
             ),
             Self::IdempotencyKeyReused => (
-                "idempotency_key_reused", 422, "The idempotency key belongs to another request", false,
+                "idempotency_key_reused",
+                422,
+                "The idempotency key belongs to another request",
+                false,
                 "This key was used with another route, path or body. A key names one request: retry that \
                  request unchanged, or use a new key.",
             ),
             Self::AmountMismatch => (
-                "amount_mismatch", 422, "The amount is not that of the order", false,
+                "amount_mismatch",
+                422,
+                "The amount is not that of the order",
+                false,
                 "Pay exactly the order's `amount`. Nothing was recorded: the corrected request may use the \
                  same key.",
             ),
             Self::CurrencyMismatch => (
-                "currency_mismatch", 422, "The currency is not that of the order", false,
+                "currency_mismatch",
+                422,
+                "The currency is not that of the order",
+                false,
                 "Pay in the order's `currency`, or leave it out. Nothing was recorded: the corrected \
                  request may use the same key.",
             ),
             Self::StorageUnavailable => (
-                "storage_unavailable", 503, "The database cannot be reached", true,
+                "storage_unavailable",
+                503,
+                "The database cannot be reached",
+                true,
                 "Send the same request with the same key again after `Retry-After` seconds: if it took \
                  effect after all, the retry gets its answer, otherwise it runs.",
             ),
             Self::Busy => (
-                "busy", 503, "Too many requests want the same thing", true,
+                "busy",
+                503,
+                "Too many requests want the same thing",
+                true,
                 "Send the same request with the same key again after `Retry-After` seconds.",
             ),
             Self::NotConfigured => (
-                "not_configured", 503, "The service is not configured", true,
+                "not_configured",
+                503,
+                "The service is not configured",
+                true,
                 "A variable that this route needs is missing or malformed; `errors` and `/readyz` name it. \
                  The operator has to set it.",
             ),
         };
-        Meaning { name, status, title, retryable, remedy }
+        Meaning {
+            name,
+            status,
+            title,
+            retryable,
+            remedy,
+        }
     }
 
     /// The code as clients see it.
@@ -253,14 +337,24 @@ impl Problem {
     /// A problem of that kind; `detail` says what happened in this instance of it.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let retry_after = code.meaning().retryable.then_some(1);
-        Self { code, detail: detail.into(), errors: Vec::new(), payment: None, retry_after, cause: None }
+        Self {
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+            payment: None,
+            retry_after,
+            cause: None,
+        }
     }
 
     /// With a fault at `pointer`; the detail of the problem is that of the fault.
     pub fn at(code: Code, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let mut problem = Self::new(code, detail.clone());
-        problem.errors.push(FieldError { pointer: pointer.into(), detail });
+        problem.errors.push(FieldError {
+            pointer: pointer.into(),
+            detail,
+        });
         problem
     }
 
@@ -272,7 +366,10 @@ impl Problem {
 
     /// The answer that carries this problem; `instance` identifies the occurrence.
     pub fn answer(&self, instance: Uuid) -> Answer {
-        let body = serde_json::to_string(&Occurrence { problem: self, instance });
+        let body = serde_json::to_string(&Occurrence {
+            problem: self,
+            instance,
+        });
         Answer {
             status: self.code.status(),
             location: None,
@@ -289,8 +386,20 @@ struct Occurrence<'a> {
 
 impl Serialize for Occurrence<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Problem { code, detail, errors, payment, .. } = self.problem;
-        let Meaning { name, status, title, retryable, .. } = code.meaning();
+        let Problem {
+            code,
+            detail,
+            errors,
+            payment,
+            ..
+        } = self.problem;
+        let Meaning {
+            name,
+            status,
+            title,
+            retryable,
+            ..
+        } = code.meaning();
         let mut object = serializer.serialize_struct("Problem", 9)?;
         object.serialize_field("type", &format_args!("/problems/{name}"))?;
         object.serialize_field("title", title)?;

@@ -37,12 +37,18 @@ impl FromRequestParts<Arc<App>> for Merchant {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
         let config = app.config()?;
         let mut values = parts.headers.get_all(AUTHORIZATION).iter();
-        let key = match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
-            (Some(value), None) => value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")),
+        let key = match (
+            values.next().and_then(|value| value.to_str().ok()),
+            values.next(),
+        ) {
+            (Some(value), None) => value
+                .split_once(' ')
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")),
             _ => None,
         };
         let merchant = key.and_then(|(_, key)| config.merchant(key.trim()));
-        let merchant = merchant.ok_or_else(|| Problem::new(Code::Unauthorized, "the API key is missing or wrong"))?;
+        let merchant = merchant
+            .ok_or_else(|| Problem::new(Code::Unauthorized, "the API key is missing or wrong"))?;
         trace(parts).facts().merchant = Some(merchant.as_str().to_owned());
         Ok(Self(merchant.clone()))
     }
@@ -60,7 +66,8 @@ impl FromRequestParts<Arc<App>> for PathId {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
         let path = Path::<String>::from_request_parts(parts, app).await;
-        path.map(|Path(text)| Self(text)).map_err(|_| Problem::new(Code::NotFound, "the path is not UTF-8"))
+        path.map(|Path(text)| Self(text))
+            .map_err(|_| Problem::new(Code::NotFound, "the path is not UTF-8"))
     }
 }
 
@@ -79,7 +86,9 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for QueryOf<T> {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
         let query = Query::<T>::from_request_parts(parts, app).await;
-        query.map(|Query(query)| Self(query)).map_err(|error| Problem::new(Code::QueryInvalid, error.body_text()))
+        query
+            .map(|Query(query)| Self(query))
+            .map_err(|error| Problem::new(Code::QueryInvalid, error.body_text()))
     }
 }
 
@@ -102,7 +111,14 @@ impl FromRequest<Arc<App>> for Submission {
         let Merchant(merchant) = Merchant::from_request_parts(&mut parts, app).await?;
         let body = read_body(&parts.headers, body).await?;
         let trace = trace(&parts);
-        Ok(Self { app: Arc::clone(app), merchant, headers: parts.headers, body, token_in_body: None, trace })
+        Ok(Self {
+            app: Arc::clone(app),
+            merchant,
+            headers: parts.headers,
+            body,
+            token_in_body: None,
+            trace,
+        })
     }
 }
 
@@ -114,7 +130,10 @@ impl Submission {
 
     /// Takes a submit token out of the body: it is no part of the fingerprint.
     pub fn take_token(&mut self) {
-        let token = self.body.as_object_mut().and_then(|body| body.remove("token"));
+        let token = self
+            .body
+            .as_object_mut()
+            .and_then(|body| body.remove("token"));
         self.token_in_body = token.and_then(|token| token.as_str().map(str::to_owned));
     }
 
@@ -137,9 +156,17 @@ impl Submission {
         let fingerprint = fingerprint(operation, path, &self.body)
             .map_err(|error| Problem::new(Code::BodyInvalid, error.to_string()))?;
         let config = self.app.config()?;
-        let wait_ms = preferred_wait_ms(&self.headers).unwrap_or(config.default_wait_ms).min(config.max_wait_ms);
+        let wait_ms = preferred_wait_ms(&self.headers)
+            .unwrap_or(config.default_wait_ms)
+            .min(config.max_wait_ms);
         let command = Box::new(command);
-        let request = idempotency::Request { merchant: self.merchant, key, fingerprint, command, wait_ms };
+        let request = idempotency::Request {
+            merchant: self.merchant,
+            key,
+            fingerprint,
+            command,
+            wait_ms,
+        };
 
         let mut waited = false;
         let result = self.app.idempotency.perform(request, &mut waited).await;
@@ -153,11 +180,16 @@ impl Submission {
     fn key(&self, default_key: Option<IdempotencyKey>) -> Result<IdempotencyKey> {
         let key = one_key(&self.headers)?;
         let token_in_header = single(&self.headers, &SUBMIT_TOKEN)
-            .map_err(|Repeated| Problem::new(Code::TokenInvalid, "the Submit-Token header occurs twice"))?
+            .map_err(|Repeated| {
+                Problem::new(Code::TokenInvalid, "the Submit-Token header occurs twice")
+            })?
             .map(|value| String::from_utf8_lossy(value).into_owned());
         let token = match (token_in_header, &self.token_in_body) {
             (Some(header), Some(body)) if header != *body => {
-                return Err(Problem::new(Code::TokenInvalid, "header and body carry different tokens"));
+                return Err(Problem::new(
+                    Code::TokenInvalid,
+                    "header and body carry different tokens",
+                ));
             }
             (Some(token), _) => Some(token),
             (None, token) => token.clone(),
@@ -170,12 +202,17 @@ impl Submission {
             (Some(key), None) => Ok(key),
             (None, Some(token)) => {
                 let secret = &self.app.config()?.token_secret;
-                let token = SubmitToken::verify(secret, &self.merchant, token.trim(), runtime::now())
-                    .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
+                let token =
+                    SubmitToken::verify(secret, &self.merchant, token.trim(), runtime::now())
+                        .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
                 Ok(IdempotencyKey::of_token(&token))
             }
-            (None, None) => default_key
-                .ok_or_else(|| Problem::new(Code::IdempotencyKeyMissing, "send an Idempotency-Key header")),
+            (None, None) => default_key.ok_or_else(|| {
+                Problem::new(
+                    Code::IdempotencyKeyMissing,
+                    "send an Idempotency-Key header",
+                )
+            }),
         }
     }
 }
@@ -183,7 +220,10 @@ impl Submission {
 struct Repeated;
 
 /// The value of a header that may occur once.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> std::result::Result<Option<&'a [u8]>, Repeated> {
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> std::result::Result<Option<&'a [u8]>, Repeated> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Repeated),
@@ -197,12 +237,14 @@ fn one_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
     let parse = |name: &HeaderName| match single(headers, name) {
         Err(Repeated) => Err(invalid(format!("the header {name} occurs twice"))),
         Ok(None) => Ok(None),
-        Ok(Some(value)) => IdempotencyKey::parse(value).map(Some).map_err(|error| invalid(error.to_string())),
+        Ok(Some(value)) => IdempotencyKey::parse(value)
+            .map(Some)
+            .map_err(|error| invalid(error.to_string())),
     };
     match (parse(&IDEMPOTENCY_KEY)?, parse(&IDEMPOTENCY_KEY_ALIAS)?) {
-        (Some(key), Some(alias)) if key != alias => {
-            Err(invalid(format!("{IDEMPOTENCY_KEY} and {IDEMPOTENCY_KEY_ALIAS} differ")))
-        }
+        (Some(key), Some(alias)) if key != alias => Err(invalid(format!(
+            "{IDEMPOTENCY_KEY} and {IDEMPOTENCY_KEY_ALIAS} differ"
+        ))),
         (key, alias) => Ok(key.or(alias)),
     }
 }
@@ -210,19 +252,34 @@ fn one_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
 /// `Prefer: wait=SECONDS` (RFC 7240, section 4.3) in milliseconds. The first one counts; what cannot be
 /// understood is ignored.
 fn preferred_wait_ms(headers: &HeaderMap) -> Option<u64> {
-    let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).find_map(|preference| {
-        let preference = preference.split(';').next()?;
-        let (name, seconds) = preference.split_once('=')?;
-        let seconds = seconds.trim().trim_matches('"');
-        (name.trim().eq_ignore_ascii_case("wait")).then_some(())?;
-        seconds.parse::<u32>().ok().map(|seconds| u64::from(seconds).saturating_mul(1000))
-    })
+    let values = headers
+        .get_all(PREFER)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .find_map(|preference| {
+            let preference = preference.split(';').next()?;
+            let (name, seconds) = preference.split_once('=')?;
+            let seconds = seconds.trim().trim_matches('"');
+            (name.trim().eq_ignore_ascii_case("wait")).then_some(())?;
+            seconds
+                .parse::<u32>()
+                .ok()
+                .map(|seconds| u64::from(seconds).saturating_mul(1000))
+        })
 }
 
 async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Value> {
-    let too_large = || Problem::new(Code::BodyTooLarge, format!("a body has at most {BODY_LIMIT} bytes"));
-    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let too_large = || {
+        Problem::new(
+            Code::BodyTooLarge,
+            format!("a body has at most {BODY_LIMIT} bytes"),
+        )
+    };
+    let announced = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
     }
@@ -238,16 +295,27 @@ async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Value>
         let detail = "send the body as application/json in UTF-8";
         return Err(Problem::new(Code::MediaTypeUnsupported, detail));
     }
-    let StrictJson(body) = serde_json::from_slice(&bytes)
-        .map_err(|error| Problem::at(Code::BodyInvalid, "", format!("the body is not valid JSON: {error}")))?;
+    let StrictJson(body) = serde_json::from_slice(&bytes).map_err(|error| {
+        Problem::at(
+            Code::BodyInvalid,
+            "",
+            format!("the body is not valid JSON: {error}"),
+        )
+    })?;
     Ok(body)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let Ok(Some(value)) = single(headers, &CONTENT_TYPE) else { return false };
-    let Ok(value) = str::from_utf8(value) else { return false };
+    let Ok(Some(value)) = single(headers, &CONTENT_TYPE) else {
+        return false;
+    };
+    let Ok(value) = str::from_utf8(value) else {
+        return false;
+    };
     let mut parts = value.split(';').map(str::trim);
-    let is_json = parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
+    let is_json = parts
+        .next()
+        .is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"));
     is_json
         && parts.all(|parameter| match parameter.split_once('=') {
             Some((name, charset)) if name.eq_ignore_ascii_case("charset") => {
@@ -262,14 +330,19 @@ fn body_fault(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem 
     let mut pointer = String::new();
     for segment in error.path() {
         match segment {
-            Segment::Map { key } => pointer.extend(["/", &key.replace('~', "~0").replace('/', "~1")]),
+            Segment::Map { key } => {
+                pointer.extend(["/", &key.replace('~', "~0").replace('/', "~1")])
+            }
             Segment::Seq { index } => pointer.extend(["/", &index.to_string()]),
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
     let detail = error.inner().to_string();
     // A field that is not there has no path of its own.
-    if let Some(field) = detail.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+    if let Some(field) = detail
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.split('`').next())
+    {
         pointer.extend(["/", field]);
     }
     Problem::at(Code::BodyInvalid, pointer, detail)
@@ -281,14 +354,25 @@ mod tests {
     use http::HeaderValue;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn prefer_wait_is_read_among_other_preferences() {
         let wait = |pairs: &[(&'static str, &'static str)]| preferred_wait_ms(&headers(pairs));
         assert_eq!(wait(&[("prefer", "wait=5")]), Some(5000));
-        assert_eq!(wait(&[("prefer", "respond-async, Wait = \"0\"; x=1")]), Some(0));
+        assert_eq!(
+            wait(&[("prefer", "respond-async, Wait = \"0\"; x=1")]),
+            Some(0)
+        );
         for ignored in ["wait", "wait=-1", "wait=x", "waiting=3", "handling=strict"] {
             assert_eq!(wait(&[("prefer", ignored)]), None, "{ignored}");
         }
@@ -298,8 +382,16 @@ mod tests {
     #[test]
     fn only_json_in_utf_8_is_a_body() {
         let is = |value| is_json(&headers(&[("content-type", value)]));
-        assert!(is("application/json") && is("Application/JSON; charset=UTF-8") && is("application/json;v=1"));
-        assert!(!is("text/plain") && !is("application/json; charset=latin1") && !is("application/jsonx"));
+        assert!(
+            is("application/json")
+                && is("Application/JSON; charset=UTF-8")
+                && is("application/json;v=1")
+        );
+        assert!(
+            !is("text/plain")
+                && !is("application/json; charset=latin1")
+                && !is("application/jsonx")
+        );
         assert!(!is_json(&HeaderMap::new()));
     }
 }

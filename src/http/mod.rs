@@ -42,7 +42,11 @@ pub async fn serve(request: Request) -> Response {
             let config = Config::load().await;
             let complete = config.is_ok();
             let router = router(config);
-            if complete { ROUTER.get_or_init(|| router).clone() } else { router }
+            if complete {
+                ROUTER.get_or_init(|| router).clone()
+            } else {
+                router
+            }
         }
     };
     let Ok(response) = { router }.call(request).await;
@@ -53,23 +57,41 @@ fn router(config: Result<Config, Problem>) -> Router {
     let idempotency = Idempotency::new(config.as_ref().ok());
     Router::new()
         .route("/v1/tokens", post(routes::tokens::issue))
-        .route("/v1/orders", get(routes::orders::list).post(routes::orders::create))
+        .route(
+            "/v1/orders",
+            get(routes::orders::list).post(routes::orders::create),
+        )
         .route("/v1/orders/{order_no}", get(routes::orders::show))
-        .route("/v1/orders/{order_no}/pay", post(routes::payments::pay_order))
-        .route("/v1/orders/{order_no}/payments", get(routes::payments::of_order))
+        .route(
+            "/v1/orders/{order_no}/pay",
+            post(routes::payments::pay_order),
+        )
+        .route(
+            "/v1/orders/{order_no}/payments",
+            get(routes::payments::of_order),
+        )
         .route("/v1/orders/{order_no}/events", get(routes::orders::events))
         .route("/v1/pay", post(routes::payments::pay))
         .route("/v1/payments", get(routes::payments::find))
         .route("/v1/payments/{payment_id}", get(routes::payments::show))
         .route("/v1/accounts/{user_id}", get(routes::accounts::show))
-        .route("/v1/accounts/{user_id}/deposits", post(routes::accounts::deposit))
+        .route(
+            "/v1/accounts/{user_id}/deposits",
+            post(routes::accounts::deposit),
+        )
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))
         .fallback(async || Problem::new(Code::NotFound, "no route has this path"))
         .method_not_allowed_fallback(async || {
-            Problem::new(Code::MethodNotAllowed, "this path does not take this method")
+            Problem::new(
+                Code::MethodNotAllowed,
+                "this path does not take this method",
+            )
         })
         .layer(middleware::from_fn(trace::log))
-        .with_state(Arc::new(App { config, idempotency }))
+        .with_state(Arc::new(App {
+            config,
+            idempotency,
+        }))
 }

@@ -21,8 +21,13 @@ impl IntoResponse for Answer {
         let content_type = self.content_type();
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, self.body).into_response();
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if let Some(location) = self.location.and_then(|location| HeaderValue::try_from(location).ok()) {
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Some(location) = self
+            .location
+            .and_then(|location| HeaderValue::try_from(location).ok())
+        {
             response.headers_mut().insert(LOCATION, location);
         }
         response
@@ -33,7 +38,9 @@ impl IntoResponse for Reply {
     fn into_response(self) -> Response {
         let mut response = self.answer.into_response();
         if self.replayed {
-            response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+            response
+                .headers_mut()
+                .insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
         }
         response
     }
@@ -49,7 +56,10 @@ impl IntoResponse for Problem {
             let challenge = HeaderValue::from_static("Bearer realm=\"payonce\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         }
-        response.extensions_mut().insert(Failure { code: self.code.name(), cause: self.cause });
+        response.extensions_mut().insert(Failure {
+            code: self.code.name(),
+            cause: self.cause,
+        });
         response
     }
 }

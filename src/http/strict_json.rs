@@ -39,7 +39,9 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number out of range"))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -81,7 +83,11 @@ mod tests {
 
     #[test]
     fn duplicate_keys_are_refused_at_any_depth() {
-        for bad in [r#"{"a":1,"a":1}"#, r#"{"b":[{"a":1,"a":2}]}"#, r#"{"a":1,"\u0061":2}"#] {
+        for bad in [
+            r#"{"a":1,"a":1}"#,
+            r#"{"b":[{"a":1,"a":2}]}"#,
+            r#"{"a":1,"\u0061":2}"#,
+        ] {
             assert!(serde_json::from_str::<StrictJson>(bad).is_err(), "{bad}");
         }
     }

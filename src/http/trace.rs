@@ -70,7 +70,9 @@ pub(super) async fn log(mut request: Request, next: Next) -> Response {
             status,
             facts: trace.facts().clone(),
             code: failure.as_ref().map(|failure| failure.code),
-            cause: failure.as_ref().and_then(|failure| failure.cause.as_deref()),
+            cause: failure
+                .as_ref()
+                .and_then(|failure| failure.cause.as_deref()),
             milliseconds: f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0,
         };
         if let Ok(line) = serde_json::to_string(&line) {

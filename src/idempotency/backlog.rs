@@ -38,7 +38,11 @@ struct Waiting {
 
 impl Backlog {
     pub fn new(cache: Arc<Cache>, claims: Arc<Claims>) -> Self {
-        Self { cache, claims, waiting: Mutex::default() }
+        Self {
+            cache,
+            claims,
+            waiting: Mutex::default(),
+        }
     }
 
     /// Caches a first answer.
@@ -82,7 +86,12 @@ impl Backlog {
     fn next(&self) -> Option<Option<(String, Record)>> {
         let mut waiting = self.waiting();
         let next = waiting.repairs.pop_back();
-        let next = next.or_else(|| self.claims.is_quiet().then(|| waiting.first_answers.pop_back()).flatten());
+        let next = next.or_else(|| {
+            self.claims
+                .is_quiet()
+                .then(|| waiting.first_answers.pop_back())
+                .flatten()
+        });
         if next.is_none() && waiting.first_answers.is_empty() {
             waiting.drained = false;
             return None;
@@ -99,7 +108,9 @@ impl Drain {
         loop {
             runtime::sleep_millis(PAUSE_MS).await;
             match self.0.next() {
-                Some(Some((record_key, record))) => self.0.cache.set(&record_key, &record.to_bytes()).await,
+                Some(Some((record_key, record))) => {
+                    self.0.cache.set(&record_key, &record.to_bytes()).await
+                }
                 Some(None) => {}
                 None => return,
             }

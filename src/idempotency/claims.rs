@@ -65,7 +65,12 @@ impl Claims {
     pub fn register(self: &Arc<Self>, record_key: String, fingerprint: String) -> Pending {
         let now = runtime::now();
         let owner = runtime::uuid(now);
-        let operation = Operation { record_key, fingerprint, since: now.as_millis(), claimed: false };
+        let operation = Operation {
+            record_key,
+            fingerprint,
+            since: now.as_millis(),
+            claimed: false,
+        };
         let watch = {
             let mut running = self.running();
             running.operations.insert(owner, operation);
@@ -75,7 +80,10 @@ impl Claims {
             let watcher = Watcher(Arc::clone(self));
             wasip3::spawn(async move { watcher.run().await });
         }
-        Pending { claims: Arc::clone(self), owner }
+        Pending {
+            claims: Arc::clone(self),
+            owner,
+        }
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {
@@ -91,9 +99,10 @@ impl Claims {
         }
         let now = runtime::now();
         let begun_before = now.as_millis().saturating_sub_unsigned(self.after_ms);
-        let due = running.operations.iter_mut().filter(|(_, operation)| {
-            !operation.claimed && operation.since <= begun_before
-        });
+        let due = running
+            .operations
+            .iter_mut()
+            .filter(|(_, operation)| !operation.claimed && operation.since <= begun_before);
         let claim = due.take(CLAIMS_A_TURN).map(|(owner, operation)| {
             operation.claimed = true;
             let claim = Claim {

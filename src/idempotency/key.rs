@@ -14,7 +14,9 @@ pub struct IdempotencyKey {
 
 /// Why a header value is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key is 1 to 255 visible ASCII characters, in double quotes or bare without quotes, commas, semicolons and white space")]
+#[error(
+    "a key is 1 to 255 visible ASCII characters, in double quotes or bare without quotes, commas, semicolons and white space"
+)]
 pub struct InvalidKey;
 
 impl IdempotencyKey {
@@ -31,7 +33,10 @@ impl IdempotencyKey {
             String::from_utf8(value.to_vec()).map_err(|_| InvalidKey)?
         };
         if (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
-            Ok(Self { text, expired_token: false })
+            Ok(Self {
+                text,
+                expired_token: false,
+            })
         } else {
             Err(InvalidKey)
         }
@@ -39,12 +44,18 @@ impl IdempotencyKey {
 
     /// The key of a payment request that came with nothing but its number.
     pub fn of_request_no(request_no: &Identifier) -> Self {
-        Self { text: format!("pay:{}", request_no.as_str()), expired_token: false }
+        Self {
+            text: format!("pay:{}", request_no.as_str()),
+            expired_token: false,
+        }
     }
 
     /// The key of a submit token: it redeems one operation (invariant 13).
     pub fn of_token(token: &SubmitToken) -> Self {
-        Self { text: format!("token:{}", token.id), expired_token: token.expired }
+        Self {
+            text: format!("token:{}", token.id),
+            expired_token: token.expired,
+        }
     }
 
     /// The key as text.
@@ -68,7 +79,9 @@ mod tests {
     use super::*;
 
     fn parsed(value: &str) -> Option<String> {
-        IdempotencyKey::parse(value.as_bytes()).ok().map(|key| key.text)
+        IdempotencyKey::parse(value.as_bytes())
+            .ok()
+            .map(|key| key.text)
     }
 
     #[test]
@@ -77,7 +90,10 @@ mod tests {
             assert_eq!(parsed(value).as_deref(), Some("abc"), "{value}");
         }
         assert_eq!(parsed(r#""a\"b\\c""#).as_deref(), Some(r#"a"b\c"#));
-        assert_eq!(parsed("8e03978e-40d5-43e8-bc93-6894a57f9324").map(|key| key.len()), Some(36));
+        assert_eq!(
+            parsed("8e03978e-40d5-43e8-bc93-6894a57f9324").map(|key| key.len()),
+            Some(36)
+        );
         assert_eq!(parsed(&"x".repeat(255)).map(|key| key.len()), Some(255));
     }
 
@@ -86,8 +102,23 @@ mod tests {
         let long = "x".repeat(256);
         let long_quoted = format!("\"{long}\"");
         for value in [
-            "", " ", "\"\"", "a b", "\"a b\"", "a,b", "\"a\", \"b\"", "a;b", "a\"b", "\"abc", "\"abc\"x",
-            "ä", "\"ä\"", "a\tb", "\"a\\x\"", &long, &long_quoted,
+            "",
+            " ",
+            "\"\"",
+            "a b",
+            "\"a b\"",
+            "a,b",
+            "\"a\", \"b\"",
+            "a;b",
+            "a\"b",
+            "\"abc",
+            "\"abc\"x",
+            "ä",
+            "\"ä\"",
+            "a\tb",
+            "\"a\\x\"",
+            &long,
+            &long_quoted,
         ] {
             assert_eq!(parsed(value), None, "{value}");
         }

@@ -88,12 +88,17 @@ impl Idempotency {
         }
         if request.key.is_expired_token() {
             // Redeemed in time, it keeps replaying.
-            let recorded = queries::recorded(&self.database, &request.merchant, request.key.as_str()).await?;
-            let recorded = recorded.ok_or_else(|| Problem::new(Code::TokenExpired, "the token was not redeemed in time"))?;
+            let recorded =
+                queries::recorded(&self.database, &request.merchant, request.key.as_str()).await?;
+            let recorded = recorded.ok_or_else(|| {
+                Problem::new(Code::TokenExpired, "the token was not redeemed in time")
+            })?;
             return self.replay(recorded, &request.fingerprint, record_key);
         }
 
-        let pending = self.claims.register(record_key.clone(), request.fingerprint.clone());
+        let pending = self
+            .claims
+            .register(record_key.clone(), request.fingerprint.clone());
         let entry = Entry {
             merchant: request.merchant,
             key: request.key.as_str().to_owned(),
@@ -105,9 +110,14 @@ impl Idempotency {
             Ok(Verdict::Appended(answer)) => {
                 let record = Record::response(request.fingerprint, answer.clone(), runtime::now());
                 self.backlog.remember(record_key, record);
-                Ok(Reply { answer, replayed: false })
+                Ok(Reply {
+                    answer,
+                    replayed: false,
+                })
             }
-            Ok(Verdict::Recorded(recorded)) => self.replay(recorded, &request.fingerprint, record_key),
+            Ok(Verdict::Recorded(recorded)) => {
+                self.replay(recorded, &request.fingerprint, record_key)
+            }
             Err(problem) => {
                 pending.release().await;
                 Err(problem)
@@ -130,17 +140,27 @@ impl Idempotency {
         let mut pause = FIRST_PAUSE_MS;
         loop {
             let claim = match Record::parse(self.cache.get(record_key).await) {
-                Some(Record::Response { fingerprint, answer, .. }) => {
+                Some(Record::Response {
+                    fingerprint,
+                    answer,
+                    ..
+                }) => {
                     same_request(&fingerprint, &request.fingerprint)?;
                     runtime::yield_to_host().await;
-                    return Ok(NextAction::Reply(Reply { answer, replayed: true }));
+                    return Ok(NextAction::Reply(Reply {
+                        answer,
+                        replayed: true,
+                    }));
                 }
-                Some(Record::Claim(claim)) if claim.lease_until > runtime::now().as_millis() => claim,
+                Some(Record::Claim(claim)) if claim.lease_until > runtime::now().as_millis() => {
+                    claim
+                }
                 _ => return Ok(NextAction::Execute),
             };
             same_request(&claim.fingerprint, &request.fingerprint)?;
             // The first answer may be in the journal before it is in the cache, or only there.
-            let recorded = queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
+            let recorded =
+                queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
             if let Ok(Some(recorded)) = recorded {
                 let reply = self.replay(recorded, &request.fingerprint, record_key.to_owned())?;
                 return Ok(NextAction::Reply(reply));
@@ -151,7 +171,10 @@ impl Idempotency {
             }
             *waited = true;
             let left = give_up.as_millis().saturating_sub(now.as_millis());
-            let lease_left = claim.lease_until.saturating_sub(now.as_millis()).saturating_add(1);
+            let lease_left = claim
+                .lease_until
+                .saturating_sub(now.as_millis())
+                .saturating_add(1);
             let millis = pause.min(left).min(lease_left).max(1);
             runtime::sleep_millis(millis.unsigned_abs()).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE_MS);
@@ -159,11 +182,23 @@ impl Idempotency {
     }
 
     /// Answers with what the journal holds, and repairs the cache.
-    fn replay(&self, recorded: Recorded, fingerprint: &str, record_key: String) -> Result<Reply, Problem> {
+    fn replay(
+        &self,
+        recorded: Recorded,
+        fingerprint: &str,
+        record_key: String,
+    ) -> Result<Reply, Problem> {
         same_request(&recorded.fingerprint, fingerprint)?;
-        let record = Record::response(recorded.fingerprint, recorded.answer.clone(), runtime::now());
+        let record = Record::response(
+            recorded.fingerprint,
+            recorded.answer.clone(),
+            runtime::now(),
+        );
         self.backlog.repair(record_key, record);
-        Ok(Reply { answer: recorded.answer, replayed: true })
+        Ok(Reply {
+            answer: recorded.answer,
+            replayed: true,
+        })
     }
 }
 
@@ -179,7 +214,11 @@ fn same_request(recorded: &str, fingerprint: &str) -> Result<(), Problem> {
 fn in_progress(claim: &Claim, now: i64) -> Problem {
     let detail = "the first request with this key is still running";
     let mut problem = Problem::new(Code::IdempotencyInProgress, detail);
-    let seconds = claim.lease_until.saturating_sub(now).saturating_add(999).saturating_div(1000);
+    let seconds = claim
+        .lease_until
+        .saturating_sub(now)
+        .saturating_add(999)
+        .saturating_div(1000);
     problem.retry_after = Some(u32::try_from(seconds).unwrap_or(1).max(1));
     problem
 }

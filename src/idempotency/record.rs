@@ -33,7 +33,11 @@ pub(super) enum Record {
 impl Record {
     /// A cached response, written now.
     pub fn response(fingerprint: String, answer: Answer, now: Timestamp) -> Self {
-        Self::Response { fingerprint, answer, stored_at: now.as_millis() }
+        Self::Response {
+            fingerprint,
+            answer,
+            stored_at: now.as_millis(),
+        }
     }
 
     /// Reads an entry; what is no record counts as no entry.
@@ -67,7 +71,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written_and_garbage_is_none() {
-        let answer = Answer { status: 201, location: Some("/x".to_owned()), body: "{}".to_owned() };
+        let answer = Answer {
+            status: 201,
+            location: Some("/x".to_owned()),
+            body: "{}".to_owned(),
+        };
         let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
         assert_eq!(Record::parse(Some(record.to_bytes())), Some(record));
         for garbage in ["", "{}", "null", "{\"claim\":{}}", "\u{0}\u{1}"] {
@@ -79,7 +87,10 @@ mod tests {
     #[test]
     fn merchants_do_not_share_entries() {
         let key = |merchant: &str, key: &str| {
-            record_key(&merchant.to_owned().try_into().unwrap(), &IdempotencyKey::parse(key.as_bytes()).unwrap())
+            record_key(
+                &merchant.to_owned().try_into().unwrap(),
+                &IdempotencyKey::parse(key.as_bytes()).unwrap(),
+            )
         };
         assert_ne!(key("a", "k"), key("b", "k"));
         assert_ne!(key("a", "bk"), key("ab", "k"));

@@ -48,7 +48,9 @@ impl SubmitToken {
     ) -> Result<Self, TokenError> {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError)?;
         let (payload, tag) = bytes.split_at_checked(PAYLOAD).ok_or(TokenError)?;
-        mac(secret, merchant, payload).verify_slice(tag).map_err(|_| TokenError)?;
+        mac(secret, merchant, payload)
+            .verify_slice(tag)
+            .map_err(|_| TokenError)?;
         let (id, seconds) = payload.split_at_checked(ID).ok_or(TokenError)?;
         let seconds = i64::from_be_bytes(seconds.try_into().map_err(|_| TokenError)?);
         Ok(Self {
@@ -85,9 +87,17 @@ mod tests {
     fn a_token_is_good_for_its_merchant_until_it_expires() {
         let id = Uuid::from_u128(7);
         let token = SubmitToken::issue(b"secret", &merchant("shop"), id, at(100));
-        let verify = |secret: &[u8], name, now| SubmitToken::verify(secret, &merchant(name), &token, at(now));
-        assert_eq!(verify(b"secret", "shop", 99), Ok(SubmitToken { id, expired: false }));
-        assert_eq!(verify(b"secret", "shop", 100), Ok(SubmitToken { id, expired: true }));
+        let verify = |secret: &[u8], name, now| {
+            SubmitToken::verify(secret, &merchant(name), &token, at(now))
+        };
+        assert_eq!(
+            verify(b"secret", "shop", 99),
+            Ok(SubmitToken { id, expired: false })
+        );
+        assert_eq!(
+            verify(b"secret", "shop", 100),
+            Ok(SubmitToken { id, expired: true })
+        );
         assert_eq!(verify(b"secret", "other", 99), Err(TokenError));
         assert_eq!(verify(b"Secret", "shop", 99), Err(TokenError));
     }
@@ -100,11 +110,17 @@ mod tests {
             let mut forged = bytes.clone();
             forged[index] ^= 1;
             let forged = URL_SAFE_NO_PAD.encode(forged);
-            assert_eq!(SubmitToken::verify(b"secret", &merchant("shop"), &forged, at(1)), Err(TokenError));
+            assert_eq!(
+                SubmitToken::verify(b"secret", &merchant("shop"), &forged, at(1)),
+                Err(TokenError)
+            );
         }
         for length in 0..token.len() {
             let cut = &token[..length];
-            assert_eq!(SubmitToken::verify(b"secret", &merchant("shop"), cut, at(1)), Err(TokenError));
+            assert_eq!(
+                SubmitToken::verify(b"secret", &merchant("shop"), cut, at(1)),
+                Err(TokenError)
+            );
         }
     }
 }

@@ -32,7 +32,11 @@ impl Cache {
     }
 
     async fn store(&self) -> Option<Arc<Store>> {
-        let kept = self.store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = self
+            .store
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if kept.is_some() {
             return kept;
         }

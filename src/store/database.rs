@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::lock;
 use spin_sdk::sqlite::{Connection, Error, RowResult, Value};
 
 use super::migrations;
@@ -54,7 +53,6 @@ impl From<DatabaseError> for Problem {
 #[derive(Default)]
 pub struct Database {
     connection: Mutex<Option<Arc<Connection>>>,
-    opening: lock::Mutex<()>,
 }
 
 impl Database {
@@ -78,10 +76,6 @@ impl Database {
         if let Some(connection) = self.kept() {
             return Ok(connection);
         }
-        let _one_at_a_time = self.opening.lock().await;
-        if let Some(connection) = self.kept() {
-            return Ok(connection);
-        }
         let connection = Arc::new(Connection::open_default().await?);
         migrations::apply(&connection).await?;
         self.keep(Some(Arc::clone(&connection)));
@@ -89,11 +83,17 @@ impl Database {
     }
 
     fn kept(&self) -> Option<Arc<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn keep(&self, connection: Option<Arc<Connection>>) {
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = connection;
     }
 }
 
@@ -103,5 +103,9 @@ pub(super) async fn run(
     statement: &str,
     parameters: impl IntoIterator<Item = Value>,
 ) -> Result<Vec<RowResult>, DatabaseError> {
-    Ok(connection.execute(statement, parameters).await?.collect().await?)
+    Ok(connection
+        .execute(statement, parameters)
+        .await?
+        .collect()
+        .await?)
 }

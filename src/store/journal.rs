@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::channel::oneshot;
 use serde::Serialize;
 use spin_sdk::sqlite::Value;
 use spin_sdk::wasip3;
@@ -18,6 +17,7 @@ use super::{Database, DatabaseError};
 use crate::domain::{
     Answer, Code, Command, Decision, Given, Identifier, Lookup, Operation, Problem, Snapshot,
 };
+use crate::runtime::{self, Signal};
 
 /// How often an operation is decided before the client is told to come back.
 const MAX_ATTEMPTS: u32 = 5;
@@ -33,6 +33,13 @@ pub struct Entry {
     pub fingerprint: String,
     pub command: Box<dyn Command>,
     pub given: Given,
+}
+
+impl Entry {
+    /// The primary key.
+    fn id(&self) -> (String, String) {
+        (self.merchant.as_str().to_owned(), self.key.clone())
+    }
 }
 
 /// What the journal holds for a key.
@@ -56,15 +63,47 @@ type Reply = Result<Verdict, Problem>;
 struct Job {
     entry: Entry,
     attempts: u32,
-    /// Answers of rows whose fate is unknown, because the statement failed.
+    /// Answers of rows whose fate is unknown, because the statement failed: it may have taken effect all
+    /// the same, and the next read tells.
     unsure: Vec<Answer>,
-    reply: oneshot::Sender<Reply>,
+    reply: Arc<Mutex<Option<Reply>>>,
+    /// Wakes the request, unless it is the one that leads.
+    _signal: Option<Signal>,
 }
 
 impl Job {
     fn reply(self, reply: Reply) {
-        // The request may be gone; the operation stands.
-        _ = self.reply.send(reply);
+        *lock(&self.reply) = Some(reply);
+    }
+
+    /// Whether it may be decided next to those in `taken`: one for each key and each subject, since the
+    /// first of them changes what the next has to see.
+    fn takes(&self, taken: &mut BTreeSet<(String, String)>) -> bool {
+        let merchant = self.entry.merchant.as_str();
+        let subject = self.entry.command.subject();
+        let names = [Some(format!("key/{}", self.entry.key)), subject];
+        let names: Vec<_> = names
+            .into_iter()
+            .flatten()
+            .map(|name| (merchant.to_owned(), name))
+            .collect();
+        let free = names.iter().all(|name| !taken.contains(name));
+        if free {
+            taken.extend(names);
+        }
+        free
+    }
+
+    /// The job after an attempt that came to nothing, or gives up on it with `problem`.
+    fn after_attempt(mut self, problem: &Problem) -> Option<Self> {
+        // A statement that fails twice will fail again; the read in between told whether the first
+        // took effect.
+        self.attempts = self.attempts.saturating_add(1);
+        if self.attempts < MAX_ATTEMPTS && self.unsure.len() < 2 {
+            return Some(self);
+        }
+        self.reply(Err(problem.clone()));
+        None
     }
 }
 
@@ -84,7 +123,11 @@ pub struct Journal {
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { database: Database::default(), queue: Mutex::default(), read: read_statement() }
+        Self {
+            database: Database::default(),
+            queue: Mutex::default(),
+            read: read_statement(),
+        }
     }
 }
 
@@ -97,50 +140,51 @@ impl Journal {
     /// database, `storage_unavailable` where the database cannot answer. In all of them the retry with
     /// the same key is safe.
     pub async fn append(self: &Arc<Self>, entry: Entry) -> Reply {
-        let (reply, answer) = oneshot::channel();
-        let lead = {
-            let mut queue = self.queue();
-            queue.waiting.push_back(Job { entry, attempts: 0, unsure: Vec::new(), reply });
-            !std::mem::replace(&mut queue.led, true)
+        let reply = Arc::new(Mutex::new(None));
+        let mut job = Job {
+            entry,
+            attempts: 0,
+            unsure: Vec::new(),
+            reply: Arc::clone(&reply),
+            _signal: None,
         };
-        if lead {
-            let leader = Leader(Arc::clone(self));
-            wasip3::spawn(async move { leader.run().await });
-        }
-        answer.await.unwrap_or_else(|_| Err(Problem::new(Code::Busy, "the write was abandoned")))
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next jobs that can be decided side by side: one for each key and each subject. After a
-    /// failed statement a job goes alone, so that it can take no others along.
-    fn next_batch(&self) -> Vec<Job> {
-        let mut queue = self.queue();
-        let mut batch: Vec<Job> = Vec::new();
-        let mut taken = BTreeSet::new();
-        let mut later = VecDeque::new();
-        while let Some(job) = queue.waiting.pop_front() {
-            let merchant = job.entry.merchant.as_str();
-            let key = format!("{merchant}/key/{}", job.entry.key);
-            let subject = job.entry.command.subject().map(|subject| format!("{merchant}/{subject}"));
-            let fits = batch.len() < MAX_BATCH
-                && (batch.is_empty() || job.unsure.is_empty())
-                && batch.first().is_none_or(|first| first.unsure.is_empty())
-                && !taken.contains(&key)
-                && subject.as_ref().is_none_or(|subject| !taken.contains(subject));
-            if fits {
-                taken.insert(key);
-                taken.extend(subject);
-                batch.push(job);
+        let wait = {
+            let mut queue = lock(&self.queue);
+            let wait = if std::mem::replace(&mut queue.led, true) {
+                let (signal, wait) = runtime::signal();
+                job._signal = Some(signal);
+                Some(wait)
             } else {
-                later.push_back(job);
-            }
+                None
+            };
+            queue.waiting.push_back(job);
+            wait
+        };
+        if let Some(wait) = wait {
+            wait.wait().await;
+        } else {
+            let leader = Leader(Arc::clone(self));
+            while lock(&reply).is_none() && leader.round().await {}
+            // Others came meanwhile; this request need not wait for them.
+            wasip3::spawn(async move { while leader.round().await {} });
         }
-        queue.waiting = later;
-        queue.led = !batch.is_empty();
-        batch
+        let reply = lock(&reply).take();
+        reply.unwrap_or_else(|| Err(Problem::new(Code::Busy, "the write was abandoned")))
+    }
+
+    /// The jobs of the next round. After a failed statement a job goes alone, so that it can take no
+    /// others along.
+    fn next_batch(&self) -> Vec<Job> {
+        let mut queue = lock(&self.queue);
+        let alone = |job: &Job| !job.unsure.is_empty();
+        let size = match queue.waiting.iter().position(alone) {
+            Some(0) => 1,
+            Some(others) => others,
+            None => queue.waiting.len(),
+        };
+        let size = size.min(MAX_BATCH);
+        queue.led = size > 0;
+        queue.waiting.drain(..size).collect()
     }
 
     async fn round(&self, batch: Vec<Job>) {
@@ -150,57 +194,60 @@ impl Journal {
         };
         let mut jobs = Vec::with_capacity(batch.len());
         let mut operations = Vec::with_capacity(batch.len());
+        let mut again = Vec::new();
+        let mut taken = BTreeSet::new();
         for (job, (recorded, snapshot)) in batch.into_iter().zip(seen) {
             if let Some(recorded) = recorded {
                 let own = job.unsure.contains(&recorded.answer);
-                job.reply(Ok(if own { Verdict::Appended(recorded.answer) } else { Verdict::Recorded(recorded) }));
-                continue;
-            }
-            match job.entry.command.decide(&snapshot, &job.entry.given) {
-                Decision::Refuse(problem) => job.reply(Err(problem)),
-                Decision::Append(operation) => {
-                    jobs.push(job);
-                    operations.push(operation);
-                }
-            }
-        }
-        if jobs.is_empty() {
-            return;
-        }
-        match self.write(&jobs, &operations).await {
-            Ok(appended) => {
-                for (mut job, operation) in jobs.into_iter().zip(operations) {
-                    if appended.contains(&(job.entry.merchant.as_str().to_owned(), job.entry.key.clone())) {
-                        job.reply(Ok(Verdict::Appended(operation.answer)));
-                    } else {
-                        job.attempts = job.attempts.saturating_add(1);
-                        self.again(job, &Problem::new(Code::Busy, "others keep changing the same thing"));
+                job.reply(Ok(if own {
+                    Verdict::Appended(recorded.answer)
+                } else {
+                    Verdict::Recorded(recorded)
+                }));
+            } else if !job.takes(&mut taken) {
+                again.push(job);
+            } else {
+                match job.entry.command.decide(&snapshot, &job.entry.given) {
+                    Decision::Refuse(problem) => job.reply(Err(problem)),
+                    Decision::Append(operation) => {
+                        jobs.push(job);
+                        operations.push(operation);
                     }
                 }
             }
-            Err(error) if error.is_busy() => refuse_all(jobs, &error.into()),
-            Err(error) => {
-                // The statement may have taken effect all the same: the next read tells.
-                let problem = Problem::from(error);
-                for (mut job, operation) in jobs.into_iter().zip(operations) {
-                    job.attempts = job.attempts.saturating_add(if job.unsure.is_empty() { 1 } else { MAX_ATTEMPTS });
-                    job.unsure.push(operation.answer);
-                    self.again(job, &problem);
+        }
+        if !jobs.is_empty() {
+            match self.write(&jobs, &operations).await {
+                Ok(appended) => {
+                    let problem = Problem::new(Code::Busy, "others keep changing the same thing");
+                    for (job, operation) in jobs.into_iter().zip(operations) {
+                        if appended.contains(&job.entry.id()) {
+                            job.reply(Ok(Verdict::Appended(operation.answer)));
+                        } else {
+                            again.extend(job.after_attempt(&problem));
+                        }
+                    }
+                }
+                Err(error) if error.is_busy() => refuse_all(jobs, &error.into()),
+                Err(error) => {
+                    let problem = error.into();
+                    for (mut job, operation) in jobs.into_iter().zip(operations) {
+                        job.unsure.push(operation.answer);
+                        again.extend(job.after_attempt(&problem));
+                    }
                 }
             }
         }
-    }
-
-    /// Puts a job back, or gives up on it with `problem`.
-    fn again(&self, job: Job, problem: &Problem) {
-        if job.attempts < MAX_ATTEMPTS {
-            self.queue().waiting.push_front(job);
-        } else {
-            job.reply(Err(problem.clone()));
+        let mut queue = lock(&self.queue);
+        for job in again.into_iter().rev() {
+            queue.waiting.push_front(job);
         }
     }
 
-    async fn read(&self, batch: &[Job]) -> Result<Vec<(Option<Recorded>, Snapshot)>, DatabaseError> {
+    async fn read(
+        &self,
+        batch: &[Job],
+    ) -> Result<Vec<(Option<Recorded>, Snapshot)>, DatabaseError> {
         #[derive(Serialize)]
         struct Wanted<'a> {
             merchant_id: &'a Identifier,
@@ -252,32 +299,41 @@ impl Journal {
             row,
         });
         let rows = self.database.execute(WRITE, [json(new)]).await?;
-        rows.iter().map(|row| { let row = &mut Row::new(row); Ok((row.text()?, row.text()?)) }).collect()
+        rows.iter()
+            .map(|row| {
+                let row = &mut Row::new(row);
+                Ok((row.text()?, row.text()?))
+            })
+            .collect()
     }
 }
 
-/// The task that works on the queue. If it is dropped with its work undone, because the host cancelled
-/// the request that it runs in, the waiting ones are told and the next request leads.
+/// Whoever works on the queue. If it is dropped with its work undone, because the host cancelled the
+/// request that it runs in, the waiting ones are told and the next request leads.
 struct Leader(Arc<Journal>);
 
 impl Leader {
-    async fn run(&self) {
-        loop {
-            let batch = self.0.next_batch();
-            if batch.is_empty() {
-                return;
-            }
+    /// Does one round; whether there was anything to do.
+    async fn round(&self) -> bool {
+        let batch = self.0.next_batch();
+        let work = !batch.is_empty();
+        if work {
             self.0.round(batch).await;
         }
+        work
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        let mut queue = self.0.queue();
+        let mut queue = lock(&self.0.queue);
         queue.waiting.clear();
         queue.led = false;
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refuse_all(jobs: Vec<Job>, problem: &Problem) {

@@ -43,8 +43,11 @@ pub async fn recorded(
 ) -> Result<Option<Recorded>, DatabaseError> {
     let statement = "SELECT fingerprint, response_status, response_location, response_body \
                      FROM operations WHERE merchant_id = ?1 AND idempotency_key = ?2";
-    let rows = database.execute(statement, [text(merchant), key.into()]).await?;
-    rows.first().map_or(Ok(None), |row| Row::new(row).recorded())
+    let rows = database
+        .execute(statement, [text(merchant), key.into()])
+        .await?;
+    rows.first()
+        .map_or(Ok(None), |row| Row::new(row).recorded())
 }
 
 /// The order of that number.
@@ -53,9 +56,12 @@ pub async fn order(
     merchant: &Identifier,
     order_no: &Identifier,
 ) -> Result<Option<Order>, DatabaseError> {
-    let statement =
-        format!("SELECT {ORDER_COLUMNS} FROM orders AS o WHERE o.merchant_id = ?1 AND o.order_no = ?2");
-    let rows = database.execute(statement.as_str(), [text(merchant), text(order_no)]).await?;
+    let statement = format!(
+        "SELECT {ORDER_COLUMNS} FROM orders AS o WHERE o.merchant_id = ?1 AND o.order_no = ?2"
+    );
+    let rows = database
+        .execute(statement.as_str(), [text(merchant), text(order_no)])
+        .await?;
     rows.first().map_or(Ok(None), |row| Row::new(row).order())
 }
 
@@ -76,13 +82,17 @@ pub async fn orders(
         parameters.push(text(user_id));
     }
     if let Some(before) = filter.before {
-        statement.push_str(" AND o.seq < (SELECT seq FROM orders WHERE merchant_id = ? AND order_no = ?)");
+        statement.push_str(
+            " AND o.seq < (SELECT seq FROM orders WHERE merchant_id = ? AND order_no = ?)",
+        );
         parameters.extend([text(merchant), text(before)]);
     }
     statement.push_str(" ORDER BY o.seq DESC LIMIT ?");
     parameters.push(filter.limit.into());
     let rows = database.execute(statement.as_str(), parameters).await?;
-    rows.iter().filter_map(|row| Row::new(row).order().transpose()).collect()
+    rows.iter()
+        .filter_map(|row| Row::new(row).order().transpose())
+        .collect()
 }
 
 /// The payments of an order, oldest first.
@@ -91,7 +101,13 @@ pub async fn payments_of_order(
     merchant: &Identifier,
     order_no: &Identifier,
 ) -> Result<Vec<Payment>, DatabaseError> {
-    payments(database, "p.order_no = ?2 ORDER BY p.rowid", merchant, order_no.as_str()).await
+    payments(
+        database,
+        "p.order_no = ?2 ORDER BY p.rowid",
+        merchant,
+        order_no.as_str(),
+    )
+    .await
 }
 
 /// The payment of that identifier.
@@ -100,7 +116,11 @@ pub async fn payment(
     merchant: &Identifier,
     payment_id: &str,
 ) -> Result<Option<Payment>, DatabaseError> {
-    Ok(payments(database, "p.payment_id = ?2", merchant, payment_id).await?.pop())
+    Ok(
+        payments(database, "p.payment_id = ?2", merchant, payment_id)
+            .await?
+            .pop(),
+    )
 }
 
 /// The payment of that request number.
@@ -109,7 +129,11 @@ pub async fn payment_by_request_no(
     merchant: &Identifier,
     request_no: &Identifier,
 ) -> Result<Option<Payment>, DatabaseError> {
-    Ok(payments(database, "p.request_no = ?2", merchant, request_no.as_str()).await?.pop())
+    Ok(
+        payments(database, "p.request_no = ?2", merchant, request_no.as_str())
+            .await?
+            .pop(),
+    )
 }
 
 async fn payments(
@@ -119,9 +143,14 @@ async fn payments(
     value: &str,
 ) -> Result<Vec<Payment>, DatabaseError> {
     let columns = payment_columns("p");
-    let statement = format!("SELECT {columns} FROM payments AS p WHERE p.merchant_id = ?1 AND {condition}");
-    let rows = database.execute(statement.as_str(), [text(merchant), value.into()]).await?;
-    rows.iter().filter_map(|row| Row::new(row).payment().transpose()).collect()
+    let statement =
+        format!("SELECT {columns} FROM payments AS p WHERE p.merchant_id = ?1 AND {condition}");
+    let rows = database
+        .execute(statement.as_str(), [text(merchant), value.into()])
+        .await?;
+    rows.iter()
+        .filter_map(|row| Row::new(row).payment().transpose())
+        .collect()
 }
 
 /// The audit trail of an order from the journal, oldest first.
@@ -132,7 +161,9 @@ pub async fn events(
 ) -> Result<Vec<Event>, DatabaseError> {
     let statement = "SELECT operation, idempotency_key, from_status, to_status, version, created_at \
                      FROM operations WHERE merchant_id = ?1 AND order_no = ?2 ORDER BY version, rowid";
-    let rows = database.execute(statement, [text(merchant), text(order_no)]).await?;
+    let rows = database
+        .execute(statement, [text(merchant), text(order_no)])
+        .await?;
     rows.iter()
         .map(|row| {
             let row = &mut Row::new(row);
@@ -154,13 +185,17 @@ pub async fn balances(
     merchant: &Identifier,
     user_id: &Identifier,
 ) -> Result<Vec<Balance>, DatabaseError> {
-    let statement =
-        "SELECT currency, balance FROM accounts WHERE merchant_id = ?1 AND user_id = ?2 ORDER BY currency";
-    let rows = database.execute(statement, [text(merchant), text(user_id)]).await?;
+    let statement = "SELECT currency, balance FROM accounts WHERE merchant_id = ?1 AND user_id = ?2 ORDER BY currency";
+    let rows = database
+        .execute(statement, [text(merchant), text(user_id)])
+        .await?;
     rows.iter()
         .map(|row| {
             let row = &mut Row::new(row);
-            Ok(Balance { currency: row.text()?, balance: row.integer()? })
+            Ok(Balance {
+                currency: row.text()?,
+                balance: row.integer()?,
+            })
         })
         .collect()
 }

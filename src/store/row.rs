@@ -16,8 +16,16 @@ pub(super) const ORDER_COLUMNS: &str = "o.order_no, o.user_id, o.amount, o.curre
 /// The columns of a payment of the table `alias`, in the order in which [`Row::payment`] reads them.
 pub(super) fn payment_columns(alias: &str) -> String {
     const COLUMNS: [&str; 10] = [
-        "payment_id", "order_no", "request_no", "channel", "amount", "currency", "status",
-        "failure_code", "created_at", "updated_at",
+        "payment_id",
+        "order_no",
+        "request_no",
+        "channel",
+        "amount",
+        "currency",
+        "status",
+        "failure_code",
+        "created_at",
+        "updated_at",
     ];
     COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
 }
@@ -58,18 +66,25 @@ impl<'a> Row<'a> {
     /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
     /// none.
     pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {
-        let Some(fingerprint) = self.present(4)? else { return Ok(None) };
+        let Some(fingerprint) = self.present(4)? else {
+            return Ok(None);
+        };
         let answer = Answer {
             status: self.integer()?.try_into().map_err(|_| unexpected())?,
             location: self.optional_text()?,
             body: self.text()?,
         };
-        Ok(Some(Recorded { fingerprint, answer }))
+        Ok(Some(Recorded {
+            fingerprint,
+            answer,
+        }))
     }
 
     /// The order in the next columns, or `None` where a left join found none.
     pub(super) fn order(&mut self) -> Result<Option<Order>, DatabaseError> {
-        let Some(order_no) = self.present(10)? else { return Ok(None) };
+        let Some(order_no) = self.present(10)? else {
+            return Ok(None);
+        };
         Ok(Some(Order {
             order_no: identifier(order_no)?,
             user_id: identifier(self.text()?)?,
@@ -86,7 +101,9 @@ impl<'a> Row<'a> {
 
     /// The payment in the next columns, or `None` where a left join found none.
     pub(super) fn payment(&mut self) -> Result<Option<Payment>, DatabaseError> {
-        let Some(payment_id) = self.present(10)? else { return Ok(None) };
+        let Some(payment_id) = self.present(10)? else {
+            return Ok(None);
+        };
         Ok(Some(Payment {
             payment_id,
             order_no: identifier(self.text()?)?,
@@ -105,7 +122,10 @@ impl<'a> Row<'a> {
     fn present(&mut self, columns: usize) -> Result<Option<String>, DatabaseError> {
         let first = self.optional_text()?;
         if first.is_none() {
-            self.0.by_ref().take(columns.saturating_sub(1)).for_each(drop);
+            self.0
+                .by_ref()
+                .take(columns.saturating_sub(1))
+                .for_each(drop);
         }
         Ok(first)
     }

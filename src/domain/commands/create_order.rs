@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::domain::{
-    Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Metadata, Operation, Order,
-    OrderStatus, Problem, Snapshot,
+    Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Metadata, Operation,
+    Order, OrderStatus, Problem, Snapshot,
 };
 
 /// Create an order. Without `order_no` a number is generated.
@@ -23,11 +23,16 @@ impl Command for CreateOrder {
     }
 
     fn lookup(&self) -> Lookup<'_> {
-        Lookup { order_no: self.order_no.as_ref(), ..Lookup::default() }
+        Lookup {
+            order_no: self.order_no.as_ref(),
+            ..Lookup::default()
+        }
     }
 
     fn subject(&self) -> Option<String> {
-        self.order_no.as_ref().map(|order_no| format!("order/{}", order_no.as_str()))
+        self.order_no
+            .as_ref()
+            .map(|order_no| format!("order/{}", order_no.as_str()))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -35,16 +35,27 @@ impl Command for DepositMoney {
     }
 
     fn lookup(&self) -> Lookup<'_> {
-        Lookup { user_id: Some(&self.user_id), currency: Some(self.currency), ..Lookup::default() }
+        Lookup {
+            user_id: Some(&self.user_id),
+            currency: Some(self.currency),
+            ..Lookup::default()
+        }
     }
 
     fn subject(&self) -> Option<String> {
-        Some(format!("wallet/{}/{}", self.user_id.as_str(), self.currency.code()))
+        Some(format!(
+            "wallet/{}/{}",
+            self.user_id.as_str(),
+            self.currency.code()
+        ))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {
         let before = snapshot.balance.unwrap_or(0);
-        let Some(balance) = before.checked_add(self.amount.get()).filter(|sum| *sum <= MAX_AMOUNT) else {
+        let Some(balance) = before
+            .checked_add(self.amount.get())
+            .filter(|sum| *sum <= MAX_AMOUNT)
+        else {
             let detail = format!("the balance would exceed {MAX_AMOUNT}");
             return Decision::Refuse(Problem::at(Code::BodyInvalid, "/amount", detail));
         };
@@ -57,7 +68,8 @@ impl Command for DepositMoney {
             reference: self.reference.clone(),
             created_at: given.now,
         };
-        let mut row = Operation::applied(self.operation(), given, 201, &deposit, "account.deposited");
+        let mut row =
+            Operation::applied(self.operation(), given, 201, &deposit, "account.deposited");
         row.user_id = Some(deposit.user_id);
         row.amount = Some(deposit.amount);
         row.currency = Some(deposit.currency);

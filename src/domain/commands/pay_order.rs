@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::domain::{
-    Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation, Order, OrderEvent,
-    OrderStatus, Payment, PaymentStatus, Problem, Snapshot,
+    Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation, Order,
+    OrderEvent, OrderStatus, Payment, PaymentStatus, Problem, Snapshot,
 };
 
 /// How the customer pays.
@@ -60,9 +60,13 @@ impl Command for PayOrder {
             return Decision::Refuse(Problem::new(Code::OrderStateInvalid, detail));
         };
 
-        let request_no =
-            self.request_no.clone().unwrap_or_else(|| Identifier::generated("req", given.subject));
-        let covered = snapshot.balance.is_some_and(|balance| balance >= order.amount.get());
+        let request_no = self
+            .request_no
+            .clone()
+            .unwrap_or_else(|| Identifier::generated("req", given.subject));
+        let covered = snapshot
+            .balance
+            .is_some_and(|balance| balance >= order.amount.get());
         let mut row = if covered {
             let payment = Payment {
                 payment_id: format!("pay_{}", given.subject),
@@ -89,7 +93,8 @@ impl Command for PayOrder {
                 order.amount.get(),
                 order.currency.code()
             );
-            let mut row = Operation::declined(self.operation(), given, Code::InsufficientFunds, detail);
+            let mut row =
+                Operation::declined(self.operation(), given, Code::InsufficientFunds, detail);
             row.to_status = Some(order.status);
             row.version = Some(order.version);
             row
@@ -118,15 +123,26 @@ impl PayOrder {
             });
         }
         if let Some(payment) = &snapshot.request_no_payment {
-            let detail = format!("the request_no {} has a payment", payment.request_no.as_str());
+            let detail = format!(
+                "the request_no {} has a payment",
+                payment.request_no.as_str()
+            );
             return Some(Problem::new(Code::RequestNoUsed, detail).with_payment(payment));
         }
         if self.amount != order.amount {
-            let detail = format!("the order is over {}, not {}", order.amount.get(), self.amount.get());
+            let detail = format!(
+                "the order is over {}, not {}",
+                order.amount.get(),
+                self.amount.get()
+            );
             return Some(Problem::at(Code::AmountMismatch, "/amount", detail));
         }
         if let Some(currency) = self.currency.filter(|currency| *currency != order.currency) {
-            let detail = format!("the order is in {}, not {}", order.currency.code(), currency.code());
+            let detail = format!(
+                "the order is in {}, not {}",
+                order.currency.code(),
+                currency.code()
+            );
             return Some(Problem::at(Code::CurrencyMismatch, "/currency", detail));
         }
         None

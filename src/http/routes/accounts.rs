@@ -23,8 +23,17 @@ struct DepositBody {
 /// `POST /v1/accounts/{user_id}/deposits`: 201 with the deposit.
 pub(crate) async fn deposit(user_id: PathId, submission: Submission) -> Result {
     let user_id = user_id.or(Code::AccountNotFound)?;
-    let DepositBody { amount, currency, reference } = submission.body()?;
-    let command = DepositMoney { user_id: user_id.clone(), amount, currency, reference };
+    let DepositBody {
+        amount,
+        currency,
+        reference,
+    } = submission.body()?;
+    let command = DepositMoney {
+        user_id: user_id.clone(),
+        amount,
+        currency,
+        reference,
+    };
     submission.perform(command, &[user_id.as_str()], None).await
 }
 
@@ -35,7 +44,11 @@ struct Account {
 }
 
 /// `GET /v1/accounts/{user_id}`: 200 with the balances.
-pub(crate) async fn show(State(app): Shared, Merchant(merchant): Merchant, user_id: PathId) -> Result {
+pub(crate) async fn show(
+    State(app): Shared,
+    Merchant(merchant): Merchant,
+    user_id: PathId,
+) -> Result {
     let user_id = user_id.or(Code::AccountNotFound)?;
     let balances = queries::balances(&app.idempotency.database, &merchant, &user_id).await?;
     if balances.is_empty() {

@@ -28,23 +28,52 @@ struct CreateBody {
 
 /// `POST /v1/orders`: 201 with the order.
 pub(crate) async fn create(submission: Submission) -> Result {
-    let CreateBody { order_no, user_id, amount, currency, metadata } = submission.body()?;
+    let CreateBody {
+        order_no,
+        user_id,
+        amount,
+        currency,
+        metadata,
+    } = submission.body()?;
     let metadata = metadata.unwrap_or_default();
-    submission.perform(CreateOrder { order_no, user_id, amount, currency, metadata }, &[], None).await
+    submission
+        .perform(
+            CreateOrder {
+                order_no,
+                user_id,
+                amount,
+                currency,
+                metadata,
+            },
+            &[],
+            None,
+        )
+        .await
 }
 
 /// `GET /v1/orders/{order_no}`: 200 with the order.
-pub(crate) async fn show(State(app): Shared, Merchant(merchant): Merchant, order_no: PathId) -> Result {
+pub(crate) async fn show(
+    State(app): Shared,
+    Merchant(merchant): Merchant,
+    order_no: PathId,
+) -> Result {
     let order = existing(&app.idempotency.database, &merchant, order_no).await?;
     Ok(Json(order).into_response())
 }
 
 /// The order that a path names.
-pub(super) async fn existing(database: &Database, merchant: &Identifier, order_no: PathId) -> Result<Order> {
+pub(super) async fn existing(
+    database: &Database,
+    merchant: &Identifier,
+    order_no: PathId,
+) -> Result<Order> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let order = queries::order(database, merchant, &order_no).await?;
     order.ok_or_else(|| {
-        Problem::new(Code::OrderNotFound, format!("there is no order {}", order_no.as_str()))
+        Problem::new(
+            Code::OrderNotFound,
+            format!("there is no order {}", order_no.as_str()),
+        )
     })
 }
 
@@ -71,12 +100,18 @@ pub(crate) async fn list(
 ) -> Result {
     let limit = query.limit.unwrap_or(20);
     if !(1..=100).contains(&limit) {
-        return Err(Problem::at(Code::QueryInvalid, "#limit", "the limit is 1 to 100"));
+        return Err(Problem::at(
+            Code::QueryInvalid,
+            "#limit",
+            "the limit is 1 to 100",
+        ));
     }
     let before = query.cursor.as_deref().map(parse_cursor).transpose()?;
     let database = &app.idempotency.database;
     if let Some(order_no) = &before
-        && queries::order(database, &merchant, order_no).await?.is_none()
+        && queries::order(database, &merchant, order_no)
+            .await?
+            .is_none()
     {
         return Err(unknown_cursor());
     }
@@ -91,7 +126,10 @@ pub(crate) async fn list(
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = data.len() > shown;
     data.truncate(shown);
-    let next_cursor = data.last().filter(|_| more).map(|last| cursor(&last.order_no));
+    let next_cursor = data
+        .last()
+        .filter(|_| more)
+        .map(|last| cursor(&last.order_no));
     Ok(Json(Page { data, next_cursor }).into_response())
 }
 
@@ -101,18 +139,30 @@ fn cursor(order_no: &Identifier) -> String {
 }
 
 fn parse_cursor(cursor: &str) -> Result<Identifier> {
-    let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| unknown_cursor())?;
+    let bytes = URL_SAFE_NO_PAD
+        .decode(cursor)
+        .map_err(|_| unknown_cursor())?;
     let order_no = String::from_utf8(bytes).map_err(|_| unknown_cursor())?;
     order_no.try_into().map_err(|_| unknown_cursor())
 }
 
 fn unknown_cursor() -> Problem {
-    Problem::at(Code::QueryInvalid, "#cursor", "the cursor is not from a page of this list")
+    Problem::at(
+        Code::QueryInvalid,
+        "#cursor",
+        "the cursor is not from a page of this list",
+    )
 }
 
 /// `GET /v1/orders/{order_no}/events`: 200 with the audit trail.
-pub(crate) async fn events(State(app): Shared, Merchant(merchant): Merchant, order_no: PathId) -> Result {
+pub(crate) async fn events(
+    State(app): Shared,
+    Merchant(merchant): Merchant,
+    order_no: PathId,
+) -> Result {
     let database = &app.idempotency.database;
     let order = existing(database, &merchant, order_no).await?;
-    Ok(list_of(queries::events(database, &merchant, &order.order_no).await?))
+    Ok(list_of(
+        queries::events(database, &merchant, &order.order_no).await?,
+    ))
 }

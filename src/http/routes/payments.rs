@@ -25,11 +25,24 @@ struct PayOrderBody {
 /// `POST /v1/orders/{order_no}/pay`: 200 with the payment.
 pub(crate) async fn pay_order(order_no: PathId, submission: Submission) -> Result {
     let order_no = order_no.or(Code::OrderNotFound)?;
-    let PayOrderBody { amount, request_no, currency, payment_method } = submission.body()?;
+    let PayOrderBody {
+        amount,
+        request_no,
+        currency,
+        payment_method,
+    } = submission.body()?;
     let default_key = request_no.as_ref().map(IdempotencyKey::of_request_no);
     let payment_method = payment_method.unwrap_or(PaymentMethod::Wallet);
-    let command = PayOrder { order_no: order_no.clone(), amount, currency, request_no, payment_method };
-    submission.perform(command, &[order_no.as_str()], default_key).await
+    let command = PayOrder {
+        order_no: order_no.clone(),
+        amount,
+        currency,
+        request_no,
+        payment_method,
+    };
+    submission
+        .perform(command, &[order_no.as_str()], default_key)
+        .await
 }
 
 #[derive(Deserialize)]
@@ -44,7 +57,12 @@ struct PayBody {
 
 /// `POST /v1/pay`: the same operation, with order number and submit token in the body.
 pub(crate) async fn pay(mut submission: Submission) -> Result {
-    let PayBody { order_no, request_no, amount, .. } = submission.body()?;
+    let PayBody {
+        order_no,
+        request_no,
+        amount,
+        ..
+    } = submission.body()?;
     submission.take_token();
     let default_key = Some(IdempotencyKey::of_request_no(&request_no));
     let command = PayOrder {
@@ -58,14 +76,24 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
 }
 
 /// `GET /v1/orders/{order_no}/payments`: 200 with the payments of an order.
-pub(crate) async fn of_order(State(app): Shared, Merchant(merchant): Merchant, order_no: PathId) -> Result {
+pub(crate) async fn of_order(
+    State(app): Shared,
+    Merchant(merchant): Merchant,
+    order_no: PathId,
+) -> Result {
     let database = &app.idempotency.database;
     let order = orders::existing(database, &merchant, order_no).await?;
-    Ok(list(queries::payments_of_order(database, &merchant, &order.order_no).await?))
+    Ok(list(
+        queries::payments_of_order(database, &merchant, &order.order_no).await?,
+    ))
 }
 
 /// `GET /v1/payments/{payment_id}`: 200 with the payment.
-pub(crate) async fn show(State(app): Shared, Merchant(merchant): Merchant, payment_id: PathId) -> Result {
+pub(crate) async fn show(
+    State(app): Shared,
+    Merchant(merchant): Merchant,
+    payment_id: PathId,
+) -> Result {
     let payment_id = payment_id.or(Code::PaymentNotFound)?;
     found(queries::payment(&app.idempotency.database, &merchant, payment_id.as_str()).await?)
 }
@@ -82,10 +110,14 @@ pub(crate) async fn find(
     Merchant(merchant): Merchant,
     QueryOf(query): QueryOf<FindQuery>,
 ) -> Result {
-    found(queries::payment_by_request_no(&app.idempotency.database, &merchant, &query.request_no).await?)
+    found(
+        queries::payment_by_request_no(&app.idempotency.database, &merchant, &query.request_no)
+            .await?,
+    )
 }
 
 fn found(payment: Option<Payment>) -> Result {
-    let payment = payment.ok_or_else(|| Problem::new(Code::PaymentNotFound, "there is no such payment"))?;
+    let payment =
+        payment.ok_or_else(|| Problem::new(Code::PaymentNotFound, "there is no such payment"))?;
     Ok(Json(payment).into_response())
 }

@@ -31,7 +31,8 @@ pub(crate) async fn ready(State(app): Shared) -> Result {
 
 /// `GET /problems/{code}`: what an error means and what to do.
 pub(crate) async fn problem_page(PathId(name): PathId) -> Result {
-    let code = Code::from_name(&name).ok_or_else(|| Problem::new(Code::NotFound, "there is no such error code"))?;
+    let code = Code::from_name(&name)
+        .ok_or_else(|| Problem::new(Code::NotFound, "there is no such error code"))?;
     let remedy = code.remedy().replace('&', "&amp;").replace('<', "&lt;");
     let (name, title, status) = (code.name(), code.title(), code.status());
     let page = format!(

@@ -28,7 +28,13 @@ pub(crate) async fn issue(State(app): Shared, submission: Submission) -> Result 
     let now = runtime::now();
     let expires_at = now.plus_millis(config.token_ttl_seconds.saturating_mul(1000));
     // The token holds whole seconds.
-    let expires_at = Timestamp::from_millis(expires_at.as_millis().div_euclid(1000).saturating_mul(1000));
-    let token = SubmitToken::issue(&config.token_secret, &submission.merchant, runtime::uuid(now), expires_at);
+    let expires_at =
+        Timestamp::from_millis(expires_at.as_millis().div_euclid(1000).saturating_mul(1000));
+    let token = SubmitToken::issue(
+        &config.token_secret,
+        &submission.merchant,
+        runtime::uuid(now),
+        expires_at,
+    );
     Ok((StatusCode::CREATED, Json(Token { token, expires_at })).into_response())
 }

@@ -1,0 +1,207 @@
+//! Properties of the decisions, over all states and any amounts.
+
+use proptest::prelude::*;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::*;
+use crate::domain::*;
+
+fn id(text: &str) -> Identifier {
+    text.to_owned().try_into().unwrap()
+}
+
+fn given() -> Given {
+    Given {
+        now: Timestamp::from_millis(1_796_057_155_120),
+        subject: Uuid::from_u128(1),
+        event: Uuid::from_u128(2),
+        instance: Uuid::from_u128(3),
+    }
+}
+
+fn status() -> impl Strategy<Value = OrderStatus> {
+    proptest::sample::select(OrderStatus::ALL.to_vec())
+}
+
+fn currency() -> impl Strategy<Value = Currency> {
+    proptest::sample::select(vec!["EUR", "USD", "JPY"])
+        .prop_map(|code| Currency::try_from(code.to_owned()).unwrap())
+}
+
+/// Few amounts, so that they often meet, and the largest.
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![1i64..4, Just(MAX_AMOUNT)].prop_map(|units| Amount::try_from(units).unwrap())
+}
+
+prop_compose! {
+    fn order()(status in status(), amount in amount(), currency in currency(), version in 1i64..9) -> Order {
+        Order {
+            order_no: id("o1"),
+            user_id: id("u1"),
+            amount,
+            currency,
+            status,
+            refunded_amount: 0,
+            version,
+            metadata: Metadata::default(),
+            created_at: Timestamp::from_millis(0),
+            updated_at: Timestamp::from_millis(0),
+        }
+    }
+}
+
+fn payment(request_no: &str) -> Payment {
+    Payment {
+        payment_id: "pay_1".to_owned(),
+        order_no: id("o1"),
+        request_no: id(request_no),
+        channel: "wallet".to_owned(),
+        amount: Amount::try_from(1).unwrap(),
+        currency: Currency::try_from("EUR".to_owned()).unwrap(),
+        status: PaymentStatus::Succeeded,
+        failure_code: None,
+        created_at: Timestamp::from_millis(0),
+        updated_at: Timestamp::from_millis(0),
+    }
+}
+
+fn body(operation: &Operation) -> Value {
+    serde_json::from_str(&operation.answer.body).unwrap()
+}
+
+proptest! {
+    /// Invariants 1, 5 and 6: money moves only for an order that can be paid, for exactly its amount, out
+    /// of a wallet that covers it, and the version grows by one.
+    #[test]
+    fn a_payment_is_made_exactly_when_everything_fits(
+        order in proptest::option::weighted(0.9, order()),
+        balance in proptest::option::of(0i64..6),
+        amount in amount(),
+        currency in proptest::option::of(currency()),
+        request_no in proptest::option::of(Just(id("r1"))),
+        request_no_used in proptest::bool::weighted(0.2),
+    ) {
+        let snapshot = Snapshot {
+            order: order.clone(),
+            balance,
+            live_payment: None,
+            request_no_payment: (request_no.is_some() && request_no_used).then(|| payment("r1")),
+        };
+        let command = PayOrder {
+            order_no: id("o1"), amount, currency, request_no, payment_method: PaymentMethod::Wallet,
+        };
+        let decision = command.decide(&snapshot, &given());
+        let fits = order.as_ref().is_some_and(|order| {
+            matches!(order.status, OrderStatus::Pending | OrderStatus::Failed)
+                && order.amount == amount
+                && currency.is_none_or(|currency| currency == order.currency)
+        }) && snapshot.request_no_payment.is_none();
+        match decision {
+            Decision::Refuse(problem) => {
+                prop_assert!(!fits);
+                // 402 is final and would have to be recorded.
+                prop_assert_ne!(problem.code.status(), 402);
+            }
+            Decision::Append(row) => {
+                prop_assert!(fits);
+                let order = order.unwrap();
+                prop_assert_eq!(row.from_status, Some(order.status));
+                prop_assert_eq!(row.amount, Some(order.amount));
+                prop_assert_eq!(row.currency, Some(order.currency));
+                if balance.is_some_and(|balance| balance >= order.amount.get()) {
+                    prop_assert_eq!(row.outcome, Outcome::Applied);
+                    prop_assert_eq!(row.to_status, Some(OrderStatus::Paid));
+                    prop_assert_eq!(row.version, Some(order.version + 1));
+                    prop_assert_eq!(row.answer.status, 200);
+                    prop_assert_eq!(&body(&row)["amount"], order.amount.get());
+                    prop_assert_eq!(&body(&row)["status"], "succeeded");
+                } else {
+                    prop_assert_eq!(row.outcome, Outcome::Declined);
+                    prop_assert_eq!(row.to_status, Some(order.status));
+                    prop_assert_eq!(row.version, Some(order.version));
+                    prop_assert_eq!(row.answer.status, 402);
+                    prop_assert_eq!(row.event_id, None);
+                }
+            }
+        }
+    }
+
+    /// A decision is a function of what it is given: repeated, it makes the same row.
+    #[test]
+    fn a_decision_can_be_repeated(order in order(), balance in proptest::option::of(0i64..6), amount in amount()) {
+        let snapshot = Snapshot { order: Some(order), balance, ..Snapshot::default() };
+        let command = PayOrder {
+            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: PaymentMethod::Wallet,
+        };
+        let shown = || format!("{:?}", command.decide(&snapshot, &given()));
+        prop_assert_eq!(shown(), shown());
+    }
+
+    #[test]
+    fn a_paid_order_is_said_to_be_paid_whatever_else_is_wrong(order in order(), amount in amount()) {
+        use OrderStatus::*;
+        let paid = matches!(order.status, Paid | Shipped | Completed | Refunded);
+        let snapshot = Snapshot {
+            order: Some(order), live_payment: Some(payment("r0")), ..Snapshot::default()
+        };
+        let command = PayOrder {
+            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: PaymentMethod::Wallet,
+        };
+        let decision = command.decide(&snapshot, &given());
+        let already_paid = match &decision {
+            Decision::Refuse(problem) if problem.code == Code::OrderAlreadyPaid => {
+                prop_assert_eq!(problem.payment.as_deref(), snapshot.live_payment.as_ref());
+                true
+            }
+            _ => false,
+        };
+        prop_assert_eq!(already_paid, paid);
+    }
+
+    /// Invariant 5: no balance leaves the range that is exact everywhere.
+    #[test]
+    fn a_deposit_adds_or_is_refused(
+        balance in proptest::option::of(prop_oneof![0i64..9, Just(MAX_AMOUNT), Just(MAX_AMOUNT - 2)]),
+        amount in amount(),
+    ) {
+        let command = DepositMoney {
+            user_id: id("u1"), amount, currency: Currency::try_from("EUR".to_owned()).unwrap(), reference: None,
+        };
+        let after = i128::from(balance.unwrap_or(0)) + i128::from(amount.get());
+        match command.decide(&Snapshot { balance, ..Snapshot::default() }, &given()) {
+            Decision::Append(row) => {
+                prop_assert_eq!(row.balance.map(i128::from), Some(after));
+                prop_assert_eq!(&body(&row)["balance"], &Value::from(row.balance));
+            }
+            Decision::Refuse(problem) => {
+                prop_assert!(after > i128::from(MAX_AMOUNT));
+                prop_assert_eq!(problem.code, Code::BodyInvalid);
+            }
+        }
+    }
+
+    #[test]
+    fn an_order_begins_pending_unless_its_number_is_taken(taken in proptest::option::of(order()), amount in amount()) {
+        let command = CreateOrder {
+            order_no: Some(id("o1")),
+            user_id: id("u1"),
+            amount,
+            currency: Currency::try_from("EUR".to_owned()).unwrap(),
+            metadata: Metadata::default(),
+        };
+        let is_taken = taken.is_some();
+        match command.decide(&Snapshot { order: taken, ..Snapshot::default() }, &given()) {
+            Decision::Append(row) => {
+                prop_assert!(!is_taken);
+                prop_assert_eq!((row.from_status, row.to_status), (None, Some(OrderStatus::Pending)));
+                prop_assert_eq!(row.version, Some(1));
+                prop_assert_eq!(row.answer.location.as_deref(), Some("/v1/orders/o1"));
+            }
+            Decision::Refuse(problem) => {
+                prop_assert!(is_taken);
+                prop_assert_eq!(problem.code, Code::OrderExists);
+            }
+        }
+    }
+}
