@@ -79,6 +79,7 @@ fn add_with_rustup() -> Result<(), String> {
     let Some(rustup) = workspace::on_path("rustup") else {
         return Err("rustup is not installed".into());
     };
+    eprintln!("xtask: {TARGET}: asking rustup for it");
     let mut child = Command::new(rustup)
         .args(["target", "add", TARGET])
         .env("RUST_BACKTRACE", "0")
