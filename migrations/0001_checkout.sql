@@ -137,19 +137,23 @@ END;
 CREATE TRIGGER IF NOT EXISTS orders_state_machine BEFORE UPDATE ON orders
 BEGIN
   SELECT RAISE(ABORT, 'order_state_invalid')
-  WHERE (old.status, new.status) NOT IN (VALUES
-      ('pending', 'paid'), ('failed', 'paid'),
-      ('pending', 'processing'), ('failed', 'processing'),
-      ('processing', 'paid'), ('processing', 'failed'),
-      ('pending', 'cancelled'), ('failed', 'cancelled'),
-      ('paid', 'shipped'),
-      ('shipped', 'completed'),
-      ('paid', 'paid'), ('shipped', 'shipped'), ('completed', 'completed'),
-      ('paid', 'refunded'), ('shipped', 'refunded'), ('completed', 'refunded'))
-    OR new.version <> old.version + 1
-    OR new.refunded_amount < old.refunded_amount
-    OR (new.status = old.status AND new.refunded_amount = old.refunded_amount)
-    OR (new.status = 'refunded') <> (new.refunded_amount = new.amount)
+  WHERE new.version <> old.version + 1
+    OR NOT CASE
+      WHEN new.refunded_amount > old.refunded_amount THEN
+        (old.status, new.status) IN (VALUES
+          ('paid', 'paid'), ('shipped', 'shipped'), ('completed', 'completed'),
+          ('paid', 'refunded'), ('shipped', 'refunded'), ('completed', 'refunded'))
+        AND (new.status = 'refunded') = (new.refunded_amount = new.amount)
+      WHEN new.refunded_amount = old.refunded_amount THEN
+        (old.status, new.status) IN (VALUES
+          ('pending', 'paid'), ('failed', 'paid'),
+          ('pending', 'processing'), ('failed', 'processing'),
+          ('processing', 'paid'), ('processing', 'failed'),
+          ('pending', 'cancelled'), ('failed', 'cancelled'),
+          ('paid', 'shipped'),
+          ('shipped', 'completed'))
+      ELSE FALSE
+    END
     OR (new.merchant_id, new.order_no, new.user_id, new.amount, new.currency)
        IS NOT (old.merchant_id, old.order_no, old.user_id, old.amount, old.currency);
 END;

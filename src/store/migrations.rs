@@ -8,9 +8,15 @@ use spin_sdk::sqlite::{Connection, Value};
 
 use super::database::{DatabaseError, run};
 use super::row::Row;
+use crate::runtime;
 
 /// A migration's version, and its script.
 const MIGRATIONS: &[(i64, &str)] = &[(1, include_str!("../../migrations/0001_checkout.sql"))];
+
+/// How often a statement of a migration is tried while another instance is in the way, and the pause
+/// between two attempts in milliseconds.
+const ATTEMPTS: u32 = 20;
+const PAUSE_MS: u64 = 25;
 
 /// Brings the database up to date.
 pub(super) async fn apply(connection: &Connection) -> Result<(), DatabaseError> {
@@ -37,10 +43,19 @@ async fn applied_version(connection: &Connection) -> Result<i64, DatabaseError> 
 }
 
 async fn apply_statement(connection: &Connection, statement: &str) -> Result<(), DatabaseError> {
-    match run(connection, statement, std::iter::empty::<Value>()).await {
-        // A remote database may not let its clients choose how it writes; it has its own way then.
-        Err(error) if is_pragma(statement) && !error.is_busy() => Ok(()),
-        result => result.map(drop),
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        attempts.next();
+        match run(connection, statement, std::iter::empty::<Value>()).await {
+            // Two instances that both want to change the file from a shared lock: SQLite refuses one of
+            // them at once, without the wait that other statements get.
+            Err(error) if error.is_busy() && !attempts.is_empty() => {
+                runtime::sleep_millis(PAUSE_MS).await
+            }
+            // A remote database may not let its clients choose how it writes; it has its own way then.
+            Err(error) if is_pragma(statement) && !error.is_busy() => return Ok(()),
+            result => return result.map(drop),
+        }
     }
 }
 
@@ -58,6 +73,8 @@ fn statements(script: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::fallible_iterator::FallibleIterator;
+
     use super::*;
     use crate::domain::{OrderEvent, OrderStatus};
 
