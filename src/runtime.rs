@@ -37,24 +37,35 @@ pub async fn yield_to_host() {
     monotonic_clock::wait_for(1).await;
 }
 
-/// A fresh UUIDv7.
-pub fn uuid(now: Timestamp) -> Uuid {
-    let [a, b] = [random::get_random_u64(), random::get_random_u64()].map(u64::to_le_bytes);
-    let [a0, a1, a2, a3, a4, a5, a6, a7] = a;
-    let [b0, b1, ..] = b;
+/// Fresh UUIDv7s.
+pub fn uuids<const N: usize>(now: Timestamp) -> [Uuid; N] {
     let millis = u64::try_from(now.as_millis()).unwrap_or(0);
-    Builder::from_unix_timestamp_millis(millis, &[a0, a1, a2, a3, a4, a5, a6, a7, b0, b1])
-        .into_uuid()
+    let random = random::get_random_bytes((N as u64).saturating_mul(10));
+    let mut random = random.chunks_exact(10);
+    std::array::from_fn(|_| {
+        let bytes = random
+            .next()
+            .and_then(|chunk| chunk.try_into().ok())
+            .unwrap_or([0; 10]);
+        Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
+    })
 }
 
-/// Time and randomness for one attempt at a decision.
+/// A fresh UUIDv7.
+pub fn uuid(now: Timestamp) -> Uuid {
+    let [uuid] = uuids(now);
+    uuid
+}
+
+/// Time and randomness for a decision.
 pub fn given() -> Given {
     let now = now();
+    let [subject, event, instance] = uuids(now);
     Given {
         now,
-        subject: uuid(now),
-        event: uuid(now),
-        instance: uuid(now),
+        subject,
+        event,
+        instance,
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
-use uuid::Uuid;
 
 use super::record::{Claim, Record};
 use crate::config::Config;
@@ -28,7 +27,8 @@ pub(super) struct Claims {
 
 #[derive(Default)]
 struct Running {
-    operations: BTreeMap<Uuid, Operation>,
+    operations: BTreeMap<u64, Operation>,
+    last: u64,
     /// Whether a task looks after them.
     watched: bool,
 }
@@ -43,7 +43,7 @@ struct Operation {
 /// An operation that runs; dropped when it is over.
 pub(super) struct Pending {
     claims: Arc<Claims>,
-    owner: Uuid,
+    number: u64,
 }
 
 impl Claims {
@@ -63,18 +63,21 @@ impl Claims {
 
     /// Registers an operation that begins.
     pub fn register(self: &Arc<Self>, record_key: String, fingerprint: String) -> Pending {
-        let now = runtime::now();
-        let owner = runtime::uuid(now);
-        let operation = Operation {
-            record_key,
-            fingerprint,
-            since: now.as_millis(),
-            claimed: false,
-        };
-        let watch = {
+        let since = runtime::now().as_millis();
+        let (number, watch) = {
             let mut running = self.running();
-            running.operations.insert(owner, operation);
-            !std::mem::replace(&mut running.watched, true)
+            running.last = running.last.wrapping_add(1);
+            let number = running.last;
+            running.operations.insert(
+                number,
+                Operation {
+                    record_key,
+                    fingerprint,
+                    since,
+                    claimed: false,
+                },
+            );
+            (number, !std::mem::replace(&mut running.watched, true))
         };
         if watch {
             let watcher = Watcher(Arc::clone(self));
@@ -82,7 +85,7 @@ impl Claims {
         }
         Pending {
             claims: Arc::clone(self),
-            owner,
+            number,
         }
     }
 
@@ -91,7 +94,7 @@ impl Claims {
     }
 
     /// The next claims to write, each with its entry; `None` when nothing runs any more.
-    fn due(&self) -> Option<Vec<(Uuid, String, Record)>> {
+    fn due(&self) -> Option<Vec<(u64, String, Record)>> {
         let mut running = self.running();
         if running.operations.is_empty() {
             running.watched = false;
@@ -103,14 +106,14 @@ impl Claims {
             .operations
             .iter_mut()
             .filter(|(_, operation)| !operation.claimed && operation.since <= begun_before);
-        let claim = due.take(CLAIMS_A_TURN).map(|(owner, operation)| {
+        let claim = due.take(CLAIMS_A_TURN).map(|(number, operation)| {
             operation.claimed = true;
             let claim = Claim {
-                owner: *owner,
+                owner: runtime::uuid(now),
                 fingerprint: operation.fingerprint.clone(),
                 lease_until: now.plus_millis(self.lease_ms).as_millis(),
             };
-            (*owner, operation.record_key.clone(), Record::Claim(claim))
+            (*number, operation.record_key.clone(), Record::Claim(claim))
         });
         Some(claim.collect())
     }
@@ -119,7 +122,7 @@ impl Claims {
 impl Pending {
     /// Ends an operation that recorded nothing: its claim goes, so that a retry runs at once.
     pub async fn release(self) {
-        let operation = self.claims.running().operations.remove(&self.owner);
+        let operation = self.claims.running().operations.remove(&self.number);
         if let Some(operation) = operation.filter(|operation| operation.claimed) {
             self.claims.cache.delete(&operation.record_key).await;
         }
@@ -128,7 +131,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.claims.running().operations.remove(&self.owner);
+        self.claims.running().operations.remove(&self.number);
     }
 }
 
@@ -140,10 +143,10 @@ impl Watcher {
         loop {
             runtime::sleep_millis(self.0.after_ms.max(1)).await;
             let Some(due) = self.0.due() else { return };
-            for (owner, record_key, claim) in due {
+            for (number, record_key, claim) in due {
                 self.0.cache.set(&record_key, &claim.to_bytes()).await;
                 // Over meanwhile: nothing else would take this claim away.
-                if !self.0.running().operations.contains_key(&owner) {
+                if !self.0.running().operations.contains_key(&number) {
                     self.0.cache.delete(&record_key).await;
                 }
             }
