@@ -22,8 +22,13 @@ async fn a_claim_of_a_killed_process_is_taken_over_after_its_lease() {
     first.answer.await.unwrap().status(0);
     drop(lock);
     assert_eq!(journal_rows(&site, &key), 0);
-    let left = stores::entry_of(&site.key_value(), &key);
-    assert_eq!(left, Some(first.claim), "the claim outlives its process");
+    let left = stores::claims(&site.key_value());
+    let (name, claim) = first.claim;
+    assert_eq!(
+        left.get(&name),
+        Some(&claim),
+        "a claim outlives its process"
+    );
 
     let server = site.start();
     let call = server.shop().pay_call(&order_no, &key, 100);
@@ -107,7 +112,9 @@ async fn a_stale_claim_over_a_finished_operation_gives_way_to_its_answer() {
     let answer = first.answer.await.unwrap();
     answer.first(200);
     let (name, claim) = first.claim;
-    let replay = shop.pay_call(&order_no, &key, 100).header("prefer", "wait=0");
+    let replay = shop
+        .pay_call(&order_no, &key, 100)
+        .header("prefer", "wait=0");
     eventually("a replay", async || {
         stores::overwrite(&site.key_value(), &name, &claim);
         let again = replay.clone().send().await;

@@ -15,6 +15,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod auditor;
 mod clients;
 mod configuration;
 mod crash;

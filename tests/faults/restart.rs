@@ -16,7 +16,11 @@ async fn some_of_each(server: &Server) -> Vec<(Call, Answer)> {
     let unpaid = shop.order_of(&poor, 10).await;
     let calls = [
         shop.deposit_call(&user_id, &fresh("k"), 10),
-        shop.command("/v1/orders", &fresh("k"), &order_body(&order_no, &user_id, 10)),
+        shop.command(
+            "/v1/orders",
+            &fresh("k"),
+            &order_body(&order_no, &user_id, 10),
+        ),
         shop.pay_call(&order_no, &fresh("k"), 10),
         shop.pay_call(&unpaid, &fresh("k"), 10),
     ];
@@ -88,6 +92,7 @@ async fn issuing_a_token_writes_nothing() {
         stores::entries(&site.key_value()),
     );
     let server = site.start();
+    server.shop().get("/readyz").send().await.status(200);
     for _ in 0..20 {
         server.shop().token().await;
     }

@@ -30,7 +30,14 @@ pub struct InProgress {
 }
 
 /// Sends a payment that something holds up and waits until its claim shows.
-pub async fn claimed(site: &Site, shop: &Shop, order_no: &str, key: &str, amount: u64) -> InProgress {
+pub async fn claimed(
+    site: &Site,
+    shop: &Shop,
+    order_no: &str,
+    key: &str,
+    amount: u64,
+) -> InProgress {
+    let before = stores::entries(&site.key_value());
     let call = shop.pay_call(order_no, key, amount);
     let answer = tokio::spawn(async move {
         let answer = call.attempt().await;
@@ -38,7 +45,10 @@ pub async fn claimed(site: &Site, shop: &Shop, order_no: &str, key: &str, amount
     });
     let claim = eventually("a claim", async || {
         assert!(!answer.is_finished(), "nothing holds the payment up");
-        stores::entry_of(&site.key_value(), key)
+        let claims = stores::claims(&site.key_value());
+        claims
+            .into_iter()
+            .find(|(name, _)| !before.contains_key(name))
     })
     .await;
     InProgress { answer, claim }

@@ -6,6 +6,7 @@ use crate::support::client::{Shop, order_body};
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
 use crate::support::site::Site;
+use crate::support::stores;
 use crate::support::wait::eventually;
 
 /// Asserts that every kind of request gets a retryable 503.
@@ -107,9 +108,12 @@ async fn a_cached_answer_is_replayed_while_the_database_is_away() {
     let key = fresh("k");
     let answer = shop.pay(&order_no, &key, 10).await;
     answer.first(200);
+    let payment_id = answer.json()["payment_id"].as_str().unwrap().to_owned();
+    eventually("the cached answer", async || {
+        stores::entry_with(&site.key_value(), &payment_id)
+    })
+    .await;
     server.stop();
-    let path = site.key_value();
-    assert!(crate::support::stores::entry_of(&path, &key).is_some());
     let good = site.database().with_extension("good");
     fs::rename(site.database(), &good).unwrap();
     fs::create_dir(site.database()).unwrap();

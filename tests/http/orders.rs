@@ -14,7 +14,7 @@ async fn a_created_order_is_answered_complete_and_found_at_its_location() {
     let order_no = fresh("order");
     let user_id = fresh("user");
     let mut body = order_body(&order_no, &user_id, 4999);
-    body["metadata"] = json!({"basket": "b-7", "note": "Grüße 🎁 \"quoted\" \\ / \t"});
+    body["metadata"] = json!({"basket": "b-7", "note": "Grüße 🎁 \"quoted\" \\ /"});
     let answer = shop.command("/v1/orders", &fresh("k"), &body).send().await;
     let order = answer.first(201);
     shapes::order(&order);
@@ -133,13 +133,40 @@ async fn metadata_holds_up_to_twenty_strings_of_any_unicode() {
     let full: serde_json::Map<String, Value> = (0..20)
         .map(|number| (format!("key {number}"), json!("\u{2028}\u{10ffff}é")))
         .collect();
-    for metadata in [json!({}), json!({"": ""}), Value::Object(full)] {
+    for metadata in [json!({}), json!({"empty": ""}), Value::Object(full)] {
         let order_no = fresh("order");
         let mut body = order_body(&order_no, "u", 1);
         body["metadata"] = metadata.clone();
         let call = shop.command("/v1/orders", &fresh("k"), &body);
         assert_eq!(call.send().await.first(201)["metadata"], metadata);
         assert_eq!(shop.order(&order_no).await["metadata"], metadata);
+    }
+}
+
+/// Contract, Routes: metadata values are strings, and a note of two lines is one.
+#[tokio::test]
+async fn a_metadata_value_may_have_several_lines() {
+    let shop = shop();
+    let mut body = order_body(&fresh("order"), "u", 1);
+    body["metadata"] = json!({"note": "leave it\r\n\tat the door\n"});
+    let call = shop.command("/v1/orders", &fresh("k"), &body);
+    assert_eq!(call.send().await.first(201)["metadata"], body["metadata"]);
+}
+
+/// Contract, Conventions: a NUL is kept as it is or refused, and cuts nothing off.
+#[tokio::test]
+async fn a_nul_in_a_text_cuts_nothing_off() {
+    let shop = shop();
+    let order_no = fresh("order");
+    let mut body = order_body(&order_no, "u", 1);
+    body["metadata"] = json!({"note": "a\u{0}b"});
+    let call = shop.command("/v1/orders", &fresh("k"), &body);
+    let answer = call.send().await;
+    if answer.status == 201 {
+        answer.first(201);
+        assert_eq!(shop.order(&order_no).await["metadata"], body["metadata"]);
+    } else {
+        answer.problem(400, "body_invalid");
     }
 }
 

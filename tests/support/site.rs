@@ -15,7 +15,6 @@ use super::stores;
 /// The API keys of the two merchants of a site, made to be found should they ever leak.
 pub const KEY_A: &str = "apikey-shop-a-9b1c55e07d";
 pub const KEY_B: &str = "apikey-shop-b-4e8a70f3c2";
-pub const ADMIN_KEY: &str = "adminkey-2f6d91ab60";
 pub const TOKEN_SECRET: &str = "tokensecret-c07e3b98d15f4a62";
 
 /// A temporary data directory and the variables its hosts get. Clones share the directory.
@@ -31,7 +30,6 @@ impl Site {
     pub fn new() -> Self {
         Self::bare()
             .variable("api_keys", format!("shop-a={KEY_A},shop-b={KEY_B}"))
-            .variable("admin_key", ADMIN_KEY)
             .variable("token_secret", TOKEN_SECRET)
     }
 

@@ -79,11 +79,18 @@ pub fn row_counts(connection: &Connection) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// The entry that belongs to an idempotency key: the store's key names it.
-pub fn entry_of(path: &Path, key: &str) -> Option<(String, Vec<u8>)> {
+/// The entry whose value holds this text, an identifier of the answer that it keeps.
+pub fn entry_with(path: &Path, text: &str) -> Option<(String, Vec<u8>)> {
     entries(path)
         .into_iter()
-        .find(|(name, _)| name.contains(key))
+        .find(|(_, value)| String::from_utf8_lossy(value).contains(text))
+}
+
+/// All entries that are claims, by the member that only a claim has.
+pub fn claims(path: &Path) -> Entries {
+    let mut claims = entries(path);
+    claims.retain(|_, value| String::from_utf8_lossy(value).contains("lease_until"));
+    claims
 }
 
 /// Keeps every other writer out of the database while it lives.

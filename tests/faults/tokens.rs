@@ -1,0 +1,116 @@
+//! Submit tokens whose time is over, and secrets that change.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+use crate::support::client::{Call, Shop, pay_path};
+use crate::support::names::fresh;
+use crate::support::oracle::audit;
+use crate::support::site::Site;
+use crate::support::stores;
+use crate::support::wait::eventually;
+
+fn pay_with(shop: &Shop, token: &str, order_no: &str, amount: u64) -> Call {
+    shop.post(&pay_path(order_no))
+        .header("submit-token", token)
+        .json(&json!({"amount": amount}))
+}
+
+/// The moment, to the millisecond.
+fn now() -> jiff::Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    jiff::Timestamp::from_millisecond(since.as_millis() as i64).unwrap()
+}
+
+/// Invariant 13: an expired token that never redeemed is 410; one that did keeps replaying, from the
+/// key-value store and from the journal.
+#[tokio::test]
+async fn an_expired_token_is_gone_unless_it_redeemed() {
+    let site = Site::new().variable("token_ttl_seconds", 3);
+    let server = site.start();
+    let shop = server.shop();
+    let (paid_order, open_order) = (shop.payable(10).await, shop.payable(10).await);
+    let used = shop.token().await;
+    let unused = shop.token().await;
+    let redeemed = pay_with(&shop, &used, &paid_order, 10);
+    let answer = redeemed.clone().send().await;
+    answer.first(200);
+
+    // A wrong amount is never recorded, so asking does not redeem.
+    let probe = pay_with(&shop, &unused, &open_order, 11);
+    eventually("the end of the token", async || {
+        let answer = probe.clone().send().await;
+        if answer.status == 422 {
+            answer.problem(422, "amount_mismatch");
+            return None;
+        }
+        answer.problem(410, "token_expired");
+        Some(())
+    })
+    .await;
+    let late = pay_with(&shop, &unused, &open_order, 10).send().await;
+    late.problem(410, "token_expired");
+    assert_eq!(shop.order(&open_order).await["status"], "pending");
+    let in_body = json!({
+        "token": unused, "order_no": open_order, "request_no": fresh("r"), "amount": 10
+    });
+    let late = shop.post("/v1/pay").json(&in_body).send().await;
+    late.problem(410, "token_expired");
+
+    redeemed.clone().send().await.replays(&answer);
+    stores::wipe(&site.key_value());
+    redeemed.send().await.replays(&answer);
+    // Invariant 3: for another body it neither executes nor reveals.
+    let other = pay_with(&shop, &used, &open_order, 10).send().await;
+    assert!(matches!(other.status, 410 | 422), "{}", other.text());
+    assert!(!other.text().contains("pay_"));
+    assert_eq!(audit(&site).succeeded, 1);
+}
+
+/// Contract, Routes: `expires_at` is `token_ttl_seconds` ahead, and a second more is not 10 minutes.
+#[tokio::test]
+async fn the_end_of_a_token_is_what_the_variable_says() {
+    let site = Site::new().variable("token_ttl_seconds", 86_400);
+    let server = site.start();
+    let before = now();
+    let token = server.shop().post("/v1/tokens").send().await.first(201);
+    let after = now();
+    let expires: jiff::Timestamp = token["expires_at"].as_str().unwrap().parse().unwrap();
+    let day = jiff::SignedDuration::from_hours(24);
+    // Whole seconds may be rounded.
+    let slack = jiff::SignedDuration::from_secs(1);
+    assert!(expires >= before + day - slack && expires <= after + day + slack);
+}
+
+/// Contract, Error codes: a token signed with another secret is forged.
+#[tokio::test]
+async fn a_token_of_another_secret_is_refused() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let token = shop.token().await;
+    server.stop();
+    let site = site.variable("token_secret", "another-secret-0123456789abcdef");
+    let server = site.start();
+    let answer = pay_with(&server.shop(), &token, &order_no, 10).send().await;
+    answer.problem(400, "token_invalid");
+    assert_eq!(audit(&site).succeeded, 0);
+}
+
+/// Invariant 4: a token is stateless: one that was issued before a restart redeems after it.
+#[tokio::test]
+async fn a_token_outlives_the_process_that_issued_it() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let token = shop.token().await;
+    server.kill();
+    let server = site.start();
+    let call = pay_with(&server.shop(), &token, &order_no, 10);
+    let answer = call.clone().send().await;
+    answer.first(200);
+    call.send().await.replays(&answer);
+}
