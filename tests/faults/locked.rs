@@ -170,6 +170,37 @@ async fn a_failed_attempt_leaves_nothing_to_wait_for() {
     assert_eq!(audit(&site).succeeded, 1);
 }
 
+/// Contract: a lock that goes away in time costs a wait and nothing else.
+#[tokio::test]
+async fn payments_wait_for_a_lock_that_is_released() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let user_id = fresh("user");
+    shop.deposit(&user_id, 150).await;
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let order_no = shop.order_of(&user_id, 10).await;
+        calls.push(shop.pay_call(&order_no, &fresh("k"), 10));
+    }
+    let first_order = shop.payable(1).await;
+    let lock = WriteLock::take(&site.database());
+    let running: Vec<_> = calls
+        .iter()
+        .map(|call| tokio::spawn(call.clone().send()))
+        .collect();
+    let first = claimed(&site, &shop, &first_order, &fresh("k"), 1).await;
+    drop(lock);
+    first.answer.await.unwrap().first(200);
+    for answer in running {
+        let answer = answer.await.unwrap();
+        assert!(matches!(answer.status, 200 | 402), "{}", answer.text());
+        assert!(!answer.replayed());
+    }
+    assert_eq!(shop.balance(&user_id).await, 0);
+    assert_eq!(audit(&site).succeeded, 16);
+}
+
 /// Invariant 13: a 5xx does not burn a submit token, nor the derived key of `request_no`.
 #[tokio::test]
 async fn a_failed_attempt_does_not_burn_its_token() {

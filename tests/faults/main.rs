@@ -19,6 +19,7 @@ mod auditor;
 mod clients;
 mod configuration;
 mod crash;
+mod full;
 mod key_value;
 mod leases;
 mod locked;

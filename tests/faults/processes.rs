@@ -133,7 +133,23 @@ async fn two_processes_never_pay_one_order_twice() {
 /// No correctness rests on the memory of an instance: a fresh one for every request.
 #[tokio::test]
 async fn instances_that_serve_one_request_each_charge_once() {
-    let site = Site::new().instance_reuse(1);
+    // Without and with a claim for everything.
+    for claim_after_ms in [20, 0] {
+        let site = Site::new()
+            .instance_reuse(1)
+            .variable("claim_after_ms", claim_after_ms);
+        charge_once(&site).await;
+    }
+}
+
+/// Instances that live on and claim everything at once.
+#[tokio::test]
+async fn instances_that_claim_at_once_charge_once() {
+    charge_once(&Site::new().variable("claim_after_ms", 0)).await;
+}
+
+/// Crowds of identical payments, one order after the other.
+async fn charge_once(site: &Site) {
     let server = site.start();
     let shop = server.shop();
     let user_id = fresh("user");
@@ -149,5 +165,5 @@ async fn instances_that_serve_one_request_each_charge_once() {
         other.problem(409, "order_already_paid");
     }
     assert_eq!(shop.balance(&user_id).await, 70);
-    assert_eq!(audit(&site).succeeded, 3);
+    assert_eq!(audit(site).succeeded, 3);
 }

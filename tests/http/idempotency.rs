@@ -112,6 +112,23 @@ async fn a_reused_key_is_refused_before_the_order_is_looked_up() {
     wrong.problem(422, "idempotency_key_reused");
 }
 
+/// Invariant 2: a path is what it means, not how its characters are escaped.
+#[tokio::test]
+async fn an_escaped_path_is_the_same_request() {
+    let shop = shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let escaped: String = order_no
+        .bytes()
+        .map(|byte| format!("%{byte:02x}"))
+        .collect();
+    let again = shop.pay(&escaped, &key, 10).await;
+    again.replays(&answer);
+    assert_eq!(shop.order(&escaped).await["order_no"], order_no);
+}
+
 /// Contract, Idempotency: what a client prefers about waiting does not matter to a first request or
 /// a replay.
 #[tokio::test]

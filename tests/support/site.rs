@@ -64,6 +64,18 @@ impl Site {
         Server::start(self.command())
     }
 
+    /// Starts a host whose files cannot grow beyond so many bytes, as on a disk that is full.
+    pub fn start_on_full_disk(&self, bytes: u64) -> Server {
+        let host = self.command();
+        let mut command = Command::new("sh");
+        // The signal ignored, a write that is too long fails like one to a full disk. `ulimit`
+        // counts blocks of 512 bytes.
+        let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", bytes / 512);
+        command.args(["-c", &limited, "sh"]);
+        command.arg(host.get_program()).args(host.get_args());
+        Server::start(command)
+    }
+
     /// The command that starts a host on this directory.
     pub fn command(&self) -> Command {
         let mut command = Command::new(from_env("PAYONCE_HOST", "target/tools/payonce-host"));

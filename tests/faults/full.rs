@@ -1,0 +1,57 @@
+//! The disk is full.
+
+use crate::scene::settled;
+use crate::support::names::fresh;
+use crate::support::oracle::audit;
+use crate::support::site::Site;
+
+/// R5, invariants 4 and 5: what does not fit is a retryable 503 without effect; what was answered
+/// stays; when there is room again every key ends in one final answer.
+#[tokio::test]
+async fn a_full_disk_is_a_503_without_effect_until_there_is_room() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let user_id = fresh("user");
+    let mut payments = Vec::new();
+    for _ in 0..60 {
+        let order_no = shop.order_of(&user_id, 10).await;
+        payments.push((order_no, fresh("k")));
+    }
+    shop.deposit(&user_id, 600).await;
+    server.stop();
+    let size = std::fs::metadata(site.database()).unwrap().len();
+
+    let server = site.start_on_full_disk(size + 4096);
+    let shop = server.shop();
+    let mut answered = Vec::new();
+    let mut failed = 0;
+    for (order_no, key) in &payments {
+        let answer = shop.pay(order_no, key, 10).await;
+        if answer.status == 503 {
+            let code = answer.json()["code"].as_str().unwrap().to_owned();
+            answer.problem(503, &code);
+            failed += 1;
+        } else {
+            answer.first(200);
+            answered.push((order_no, key, answer));
+        }
+    }
+    assert!(failed > 0, "the disk was never full");
+    let paid = answered.len() as i64;
+    assert_eq!(shop.balance(&user_id).await, 600 - 10 * paid);
+    shop.get("/healthz").send().await.status(200);
+    server.kill();
+    assert_eq!(audit(&site).succeeded, paid);
+
+    let server = site.start();
+    let shop = server.shop();
+    for (order_no, key, answer) in answered {
+        shop.pay(order_no, key, 10).await.replays(&answer);
+    }
+    for (order_no, key) in &payments {
+        settled(&shop.pay_call(order_no, key, 10)).await.ok(200);
+    }
+    assert_eq!(shop.balance(&user_id).await, 0);
+    assert_eq!(audit(&site).succeeded, 60);
+}
