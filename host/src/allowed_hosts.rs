@@ -49,10 +49,18 @@ impl AllowedHosts {
 
     /// Whether the component may send a request to `url`.
     pub fn allow(&self, url: &str) -> bool {
-        let Ok(url) = Url::parse(url) else { return false };
-        let Some(host) = url.host().map(|host| host.to_owned()) else { return false };
-        let Some(port) = url.port_or_known_default() else { return false };
-        self.0.iter().any(|pattern| pattern.allows(url.scheme(), &host, port.into()))
+        let Ok(url) = Url::parse(url) else {
+            return false;
+        };
+        let Some(host) = url.host().map(|host| host.to_owned()) else {
+            return false;
+        };
+        let Some(port) = url.port_or_known_default() else {
+            return false;
+        };
+        self.0
+            .iter()
+            .any(|pattern| pattern.allows(url.scheme(), &host, port.into()))
     }
 }
 
@@ -81,7 +89,9 @@ impl Pattern {
 
     fn allows(&self, scheme: &str, host: &Host, port: u32) -> bool {
         self.scheme.as_ref().is_none_or(|allowed| allowed == scheme)
-            && self.ports.is_none_or(|(from, end)| (from..end).contains(&port))
+            && self
+                .ports
+                .is_none_or(|(from, end)| (from..end).contains(&port))
             && match (&self.host, host) {
                 (HostPattern::Any, _) => true,
                 (HostPattern::Suffix(suffix), Host::Domain(name)) => name.ends_with(suffix),
@@ -104,7 +114,10 @@ impl HostPattern {
             Some(name) => (true, name),
             None => (false, host),
         };
-        ensure!(!name.contains('*'), "a '*' may only be the first part of a host");
+        ensure!(
+            !name.contains('*'),
+            "a '*' may only be the first part of a host"
+        );
         match Host::parse(name).with_context(|| format!("{name:?} is no host"))? {
             Host::Domain(name) if wildcard => Ok(Self::Suffix(format!(".{name}"))),
             _ if wildcard => bail!("a '*.' must be followed by a name"),
@@ -115,7 +128,9 @@ impl HostPattern {
 
 fn parse_ports(ports: &str, scheme: &str) -> Result<Option<(u32, u32)>> {
     let number = |text: &str| -> Result<u32> {
-        let port: u16 = text.parse().with_context(|| format!("{text:?} is no port"))?;
+        let port: u16 = text
+            .parse()
+            .with_context(|| format!("{text:?} is no port"))?;
         Ok(port.into())
     };
     let one = |port: u32| Some((port, port + 1));
@@ -143,11 +158,20 @@ mod tests {
             .iter()
             .map(|(name, value)| {
                 let default = Some((*value).to_owned());
-                ((*name).to_owned(), Variable { default, ..Variable::default() })
+                (
+                    (*name).to_owned(),
+                    Variable {
+                        default,
+                        ..Variable::default()
+                    },
+                )
             })
             .collect();
         let values = Values::resolve(&declared, &[], |_| None).unwrap();
-        let patterns: Vec<_> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let patterns: Vec<_> = patterns
+            .iter()
+            .map(|pattern| (*pattern).to_owned())
+            .collect();
         AllowedHosts::new(&patterns, &values)
     }
 
@@ -165,8 +189,14 @@ mod tests {
         assert!(!allows("https://example.com", "http://example.com/"));
         assert!(!allows("https://example.com", "https://example.com:8443/"));
         assert!(!allows("https://example.com", "https://www.example.com/"));
-        assert!(!allows("https://example.com", "https://example.com.evil.org/"));
-        assert!(!allows("https://example.com", "https://example.com@evil.org/"));
+        assert!(!allows(
+            "https://example.com",
+            "https://example.com.evil.org/"
+        ));
+        assert!(!allows(
+            "https://example.com",
+            "https://example.com@evil.org/"
+        ));
         assert!(!allows("http://localhost:8080", "http://localhost/"));
         assert!(!allows("https://example.com", "not a url"));
     }
@@ -180,8 +210,14 @@ mod tests {
         assert!(!allows("https://*.example.com", "https://example.com/"));
         assert!(!allows("https://*.example.com", "https://notexample.com/"));
         assert!(allows("http://localhost:*", "http://localhost:1234/"));
-        assert!(allows("http://localhost:8000..8010", "http://localhost:8009/"));
-        assert!(!allows("http://localhost:8000..8010", "http://localhost:8010/"));
+        assert!(allows(
+            "http://localhost:8000..8010",
+            "http://localhost:8009/"
+        ));
+        assert!(!allows(
+            "http://localhost:8000..8010",
+            "http://localhost:8010/"
+        ));
     }
 
     #[test]
@@ -191,19 +227,36 @@ mod tests {
 
     #[test]
     fn variables_are_filled_in_and_an_empty_one_allows_nothing() {
-        let allowed = hosts(&["https://{{ host }}", "{{ url }}"], &[("host", "a.b"), ("url", "")]);
+        let allowed = hosts(
+            &["https://{{ host }}", "{{ url }}"],
+            &[("host", "a.b"), ("url", "")],
+        );
         let allowed = allowed.unwrap();
         assert!(allowed.allow("https://a.b/"));
         assert!(!allowed.allow("https://c.d/"));
-        assert!(!hosts(&["http://{{ host }}"], &[("host", "")]).unwrap().allow("http://x/"));
+        assert!(
+            !hosts(&["http://{{ host }}"], &[("host", "")])
+                .unwrap()
+                .allow("http://x/")
+        );
     }
 
     #[test]
     fn other_patterns_are_refused() {
         for pattern in [
-            "*", "", "example.com", "http://", "https://a/b", "http://a.*.c", "ftp://a",
-            "http://self", "http://x.spin.internal", "http://10.0.0.0/8", "http://a:b",
-            "h2://*.1.2.3.4:1", "{{ nobody }}",
+            "*",
+            "",
+            "example.com",
+            "http://",
+            "https://a/b",
+            "http://a.*.c",
+            "ftp://a",
+            "http://self",
+            "http://x.spin.internal",
+            "http://10.0.0.0/8",
+            "http://a:b",
+            "h2://*.1.2.3.4:1",
+            "{{ nobody }}",
         ] {
             assert!(hosts(&[pattern], &[]).is_err(), "{pattern}");
         }

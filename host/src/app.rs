@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Cache, CacheConfig, Config, Engine, Store};
+use wasmtime::{
+    Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store,
+};
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi_http::handler::Proxy;
 use wasmtime_wasi_http::p3::bindings::ServicePre;
@@ -23,6 +25,9 @@ use crate::variables::Variables;
 
 /// How often a component that computes lets other work run.
 const EPOCH: Duration = Duration::from_millis(10);
+
+/// Instances that may live at the same time; Spin's number.
+const MAX_INSTANCES: u32 = 1000;
 
 /// What a component may use. Only what the manifest grants is in here.
 #[derive(Clone, Default)]
@@ -52,6 +57,7 @@ pub struct App {
     component: ServicePre<State>,
     services: Arc<Services>,
     routes: Vec<Route>,
+    preempt: bool,
 }
 
 impl App {
@@ -60,13 +66,12 @@ impl App {
     /// # Errors
     /// A file that is no component, or a component that imports something this host does not have.
     pub fn new(setup: Setup) -> Result<Self> {
-        let mut config = Config::new();
-        config.wasm_component_model_async(true);
-        config.epoch_interruption(true);
-        if let Some(directory) = &setup.cache_dir {
-            config.cache(Some(cache(directory)?));
-        }
-        let engine = Engine::new(&config)?;
+        let engine = engine(setup.cache_dir.as_deref())?;
+        ensure!(
+            setup.wasm.is_file(),
+            "there is no component {}: build it first",
+            setup.wasm.display()
+        );
         let component = Component::from_file(&engine, &setup.wasm)
             .map_err(anyhow::Error::from)
             .with_context(|| format!("cannot load the component {}", setup.wasm.display()))?;
@@ -79,12 +84,15 @@ impl App {
         let component = ServicePre::new(component)
             .map_err(anyhow::Error::from)
             .context("the component does not export wasi:http/handler@0.3 (spin-sdk 7)")?;
-        keep_time(&engine);
+        if setup.preempt {
+            keep_time(&engine);
+        }
         Ok(Self {
             engine,
             component,
             services: Arc::new(setup.services),
             routes: setup.manifest.routes,
+            preempt: setup.preempt,
         })
     }
 
@@ -94,18 +102,57 @@ impl App {
     }
 
     /// Makes a new instance.
-    pub(crate) async fn instantiate(&self, mut state: State) -> wasmtime::Result<(Store<State>, Proxy)> {
-        state.services = self.services.clone();
+    pub(crate) async fn instantiate(
+        &self,
+        state: State,
+    ) -> wasmtime::Result<(Store<State>, Proxy)> {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.usage);
-        store.epoch_deadline_async_yield_and_update(1);
-        store.set_epoch_deadline(1);
+        if self.preempt {
+            store.epoch_deadline_async_yield_and_update(1);
+            store.set_epoch_deadline(1);
+        } else {
+            store.set_epoch_deadline(u64::MAX / 2);
+        }
         let proxy = Proxy::P3(self.component.instantiate_async(&mut store).await?);
         Ok((store, proxy))
     }
 
     pub(crate) fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+}
+
+/// An engine whose instances come from a pool, or one without a pool where the address space is too
+/// small for it. From the pool a new instance takes a third less time.
+fn engine(cache_dir: Option<&Path>) -> Result<Engine> {
+    let mut config = Config::new();
+    config.wasm_component_model_async(true);
+    config.epoch_interruption(true);
+    if let Some(directory) = cache_dir {
+        config.cache(Some(cache(directory)?));
+    }
+    // Spin's limits: 1000 instances, each with as much memory as Wasm can have.
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(MAX_INSTANCES)
+        .total_core_instances(4 * MAX_INSTANCES)
+        .total_memories(MAX_INSTANCES)
+        .total_tables(2 * MAX_INSTANCES)
+        .total_stacks(MAX_INSTANCES)
+        .max_component_instance_size(10 << 20)
+        .max_core_instance_size(10 << 20)
+        .max_memory_size(4 << 30)
+        .table_elements(100_000)
+        // What is cleared rather than given back to the system when an instance is dropped.
+        .linear_memory_keep_resident(2 << 20)
+        .table_keep_resident(512 << 10);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    match Engine::new(&config) {
+        Ok(engine) => Ok(engine),
+        Err(_) => {
+            config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
+            Ok(Engine::new(&config)?)
+        }
     }
 }
 
@@ -125,7 +172,9 @@ fn keep_time(engine: &Engine) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(EPOCH);
-            let Some(engine) = engine.upgrade() else { break };
+            let Some(engine) = engine.upgrade() else {
+                break;
+            };
             engine.increment_epoch();
         }
     });

@@ -27,12 +27,22 @@ impl Handler {
     /// No instance is made before the first request.
     pub fn new(app: Arc<App>, limits: Limits) -> Self {
         let lifetimes = Lifetimes::default();
-        Self { proxy: ProxyHandler::new(Instances { app, limits, lifetimes }) }
+        Self {
+            proxy: ProxyHandler::new(Instances {
+                app,
+                limits,
+                lifetimes,
+            }),
+        }
     }
 
     /// Answers a request of `client`. The component goes on with it also when the returned future is
     /// dropped.
-    pub async fn handle(&self, mut request: Request<WasiBody>, client: SocketAddr) -> Response<WasiBody> {
+    pub async fn handle(
+        &self,
+        mut request: Request<WasiBody>,
+        client: SocketAddr,
+    ) -> Response<WasiBody> {
         let path = request.uri().path().to_owned();
         if let Some(name) = path.strip_prefix("/.well-known/spin/") {
             return match name {
@@ -53,15 +63,20 @@ impl Handler {
         match self.proxy.handle((), request).await {
             Ok(response) => response,
             Err(error) => {
-                eprintln!("A request to {path} failed: {error:?}");
+                eprintln!("A request to {path} failed: {error:#}");
                 empty(StatusCode::INTERNAL_SERVER_ERROR)
             }
         }
     }
 
-    /// Lets every instance finish what it does, also after its answers, and drops it.
-    pub async fn close(&self) {
-        self.proxy.state().lifetimes.close().await;
+    /// Drops every instance as soon as it has finished what it does, also after its answers.
+    pub fn close(&self) {
+        self.proxy.state().lifetimes.close();
+    }
+
+    /// Waits until there is no instance.
+    pub async fn closed(&self) {
+        self.proxy.state().lifetimes.closed().await;
     }
 }
 
@@ -98,7 +113,10 @@ fn set_headers(
     headers.remove(header::CONNECTION);
     // Spin takes text only.
     for (name, value) in headers.iter() {
-        ensure!(std::str::from_utf8(value.as_bytes()).is_ok(), "the header {name} is not UTF-8");
+        ensure!(
+            std::str::from_utf8(value.as_bytes()).is_ok(),
+            "the header {name} is not UTF-8"
+        );
     }
     let rest = if rest == "/" { "" } else { rest };
     let client = client.to_string();

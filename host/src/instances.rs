@@ -68,7 +68,9 @@ impl State {
     fn new(services: &Arc<Services>, alive: Alive) -> Self {
         // The network, the file system and the host's environment stay out of reach.
         let mut wasi = WasiCtx::builder();
-        wasi.inherit_stdout().inherit_stderr().envs(&services.environment);
+        wasi.inherit_stdout()
+            .inherit_stderr()
+            .envs(&services.environment);
         if let Some(change) = &services.wasi {
             change(&mut wasi);
         }
@@ -76,7 +78,10 @@ impl State {
             services: services.clone(),
             table: ResourceTable::new(),
             connections: 0,
-            usage: Usage { limit: services.max_instance_memory, ..Usage::default() },
+            usage: Usage {
+                limit: services.max_instance_memory,
+                ..Usage::default()
+            },
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
             outbound: Outbound(services.allowed_hosts.clone()),
@@ -87,19 +92,30 @@ impl State {
 
     /// What Wasmtime needs to hand a request to the instance.
     fn inbound(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView { hooks: &mut self.inbound, table: &mut self.table, ctx: &mut self.http }
+        WasiHttpCtxView {
+            hooks: &mut self.inbound,
+            table: &mut self.table,
+            ctx: &mut self.http,
+        }
     }
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
     }
 }
 
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        WasiHttpCtxView { hooks: &mut self.outbound, table: &mut self.table, ctx: &mut self.http }
+        WasiHttpCtxView {
+            hooks: &mut self.outbound,
+            table: &mut self.table,
+            ctx: &mut self.http,
+        }
     }
 }
 
@@ -141,14 +157,21 @@ pub(crate) struct Lifetimes {
 
 impl Default for Lifetimes {
     fn default() -> Self {
-        Self { alive: watch::Sender::new(0), closing: watch::Sender::new(false) }
+        Self {
+            alive: watch::Sender::new(0),
+            closing: watch::Sender::new(false),
+        }
     }
 }
 
 impl Lifetimes {
-    /// Lets every instance end as soon as it has nothing to do, and waits for the last one.
-    pub(crate) async fn close(&self) {
+    /// Lets every instance end as soon as it has nothing to do.
+    pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+    }
+
+    /// Waits until there is no instance.
+    pub(crate) async fn closed(&self) {
         // The sender is `self`, so that waiting cannot fail.
         let _ = self.alive.subscribe().wait_for(|alive| *alive == 0).await;
     }
@@ -197,7 +220,10 @@ impl HandlerState for Instances {
                 closed: Mutex::new(Some(Box::pin(closed))),
                 sleep: Box::pin(tokio::time::sleep(self.limits.idle_timeout)),
             },
-            state: Life { limits: self.limits },
+            state: Life {
+                limits: self.limits,
+                lifetimes: self.lifetimes.clone(),
+            },
         })
     }
 }
@@ -205,6 +231,7 @@ impl HandlerState for Instances {
 /// Decides which requests an instance takes, and sees its end.
 pub(crate) struct Life {
     limits: Limits,
+    lifetimes: Lifetimes,
 }
 
 impl WorkerState for Life {
@@ -235,8 +262,12 @@ impl WorkerState for Life {
     }
 
     fn drop(&self, store: Store<State>, result: Result<(), wasmtime::Error>) {
-        if let Err(error) = &result {
-            eprintln!("An instance of the component failed: {error:?}");
+        match &result {
+            Ok(()) => {}
+            Err(_) if *self.lifetimes.closing.borrow() => {
+                eprintln!("An instance of the component was stopped before it had finished.");
+            }
+            Err(error) => eprintln!("An instance of the component failed: {error:#}"),
         }
         if self.limits.print_stats {
             let usage = &store.data().usage;
@@ -270,7 +301,9 @@ impl WorkerExpiration for Expiration {
     ) -> Poll<()> {
         let this = &mut *self;
         if let Ok(closed) = this.closed.get_mut()
-            && closed.as_mut().is_none_or(|closed| closed.as_mut().poll(context).is_ready())
+            && closed
+                .as_mut()
+                .is_none_or(|closed| closed.as_mut().poll(context).is_ready())
         {
             *closed = None;
             if status == WorkerStatus::Idle {

@@ -51,12 +51,18 @@ struct Open {
 impl StoreFile {
     /// Nothing is read or created before the first call.
     pub fn new(path: Option<PathBuf>) -> Arc<Self> {
-        Arc::new(Self { path, open: Mutex::new(None) })
+        Arc::new(Self {
+            path,
+            open: Mutex::new(None),
+        })
     }
 
     /// The store with this label.
     pub fn store(self: &Arc<Self>, label: impl Into<String>) -> Arc<dyn KeyValue> {
-        Arc::new(Store { file: self.clone(), label: label.into() })
+        Arc::new(Store {
+            file: self.clone(),
+            label: label.into(),
+        })
     }
 
     /// Runs `work` on the connection, which is opened when there is none to the present file.
@@ -171,7 +177,10 @@ impl KeyValue for Store {
         let value = self.call(move |connection, label| select(connection, label, &key));
         Box::pin(async move {
             let value = value.await?;
-            if value.as_ref().is_some_and(|value| value.len() > MAX_BUFFERED_BYTES) {
+            if value
+                .as_ref()
+                .is_some_and(|value| value.len() > MAX_BUFFERED_BYTES)
+            {
                 return Err(too_large());
             }
             Ok(value)

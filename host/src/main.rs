@@ -18,7 +18,13 @@ use tokio::net::TcpListener;
 #[command(version)]
 struct Arguments {
     /// The manifest, or the directory it is in.
-    #[arg(long, short = 'f', visible_alias = "file", value_name = "FILE", default_value = "spin.toml")]
+    #[arg(
+        long,
+        short = 'f',
+        visible_alias = "file",
+        value_name = "FILE",
+        default_value = "spin.toml"
+    )]
     from: PathBuf,
 
     /// Address and port to listen on; port 0 takes a free one.
@@ -85,7 +91,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(start(arguments));
     // A statement may be waiting for a lock; the process does not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(200));
@@ -101,7 +109,10 @@ async fn start(arguments: Arguments) -> Result<()> {
         false => arguments.from,
     };
     let cache_dir = arguments.cache_dir.unwrap_or_else(|| {
-        manifest.parent().unwrap_or(Path::new("")).join("target/payonce-host")
+        manifest
+            .parent()
+            .unwrap_or(Path::new(""))
+            .join("target/payonce-host")
     });
     let setup = Setup::load(&Options {
         manifest,
@@ -124,7 +135,14 @@ async fn start(arguments: Arguments) -> Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
     announce(listener.local_addr()?)?;
-    if !serve(Handler::new(app, limits), listener, stop, arguments.shutdown_grace).await {
+    if !serve(
+        Handler::new(app, limits),
+        listener,
+        stop,
+        arguments.shutdown_grace,
+    )
+    .await
+    {
         eprintln!("Stopped before everything was finished.");
     }
     Ok(())
@@ -164,7 +182,11 @@ fn parse_variable(text: &str) -> Result<(String, String), String> {
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let number = || digits.parse().map_err(|_| format!("{text:?} is no time, such as 500ms or 1s"));
+    let number = || {
+        digits
+            .parse()
+            .map_err(|_| format!("{text:?} is no time, such as 500ms or 1s"))
+    };
     match &text[digits.len()..] {
         "" | "s" => Ok(Duration::from_secs(number()?)),
         "ms" => Ok(Duration::from_millis(number()?)),

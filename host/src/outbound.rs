@@ -10,7 +10,10 @@ use wasmtime_wasi_http::{
 
 use crate::allowed_hosts::AllowedHosts;
 
-type Answer = (http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
+type Answer = (
+    http::Response<WasiBody>,
+    Box<dyn Future<Output = Result<(), Error>> + Send>,
+);
 type Sending = Box<dyn Future<Output = Result<Answer, Error>> + Send>;
 type Received = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
@@ -23,7 +26,12 @@ impl WasiHttpHooks for Inbound {
         Arc::new(|_| false)
     }
 
-    fn send_request(&mut self, _: Request<WasiBody>, _: Option<RequestOptions>, _: Received) -> Sending {
+    fn send_request(
+        &mut self,
+        _: Request<WasiBody>,
+        _: Option<RequestOptions>,
+        _: Received,
+    ) -> Sending {
         Box::new(async { Err(Error::HttpRequestDenied) })
     }
 }
@@ -52,14 +60,20 @@ impl WasiHttpHooks for Outbound {
             );
             return Box::new(async { Err(Error::HttpRequestDenied) });
         }
-        let host = request.uri().authority().map(|host| HeaderValue::from_str(host.as_str()));
+        let host = request
+            .uri()
+            .authority()
+            .map(|host| HeaderValue::from_str(host.as_str()));
         let Some(Ok(host)) = host else {
             return Box::new(async { Err(Error::HttpRequestUriInvalid) });
         };
         request.headers_mut().insert(header::HOST, host);
         Box::new(async move {
             let (response, connection) = default_send_request(request, options).await?;
-            Ok((response.map(|body| body.boxed_unsync()), Box::new(connection) as _))
+            Ok((
+                response.map(|body| body.boxed_unsync()),
+                Box::new(connection) as _,
+            ))
         })
     }
 }

@@ -22,12 +22,19 @@ impl Route {
             Some(path) => (path, true),
             None => (raw.trim_end_matches('/'), false),
         };
-        ensure!(raw.starts_with('/'), "the route {raw:?} does not start with a slash");
+        ensure!(
+            raw.starts_with('/'),
+            "the route {raw:?} does not start with a slash"
+        );
         ensure!(
             !path.contains(['*', ':']) && !path.contains("..."),
             "the route {raw:?} is not supported, only exact ones and those that end in /..."
         );
-        Ok(Self { raw: raw.to_owned(), path: path.to_owned(), wildcard })
+        Ok(Self {
+            raw: raw.to_owned(),
+            path: path.to_owned(),
+            wildcard,
+        })
     }
 
     /// What a path has after the route's prefix, when the route matches.

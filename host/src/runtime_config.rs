@@ -71,7 +71,9 @@ impl Provider {
                 self.kind
             );
         }
-        self.settings.try_into().with_context(|| format!("in [{what}.{label}]"))
+        self.settings
+            .try_into()
+            .with_context(|| format!("in [{what}.{label}]"))
     }
 }
 
@@ -98,8 +100,17 @@ impl RuntimeConfig {
         });
         let databases = file.sqlite_database.into_iter().map(|(label, provider)| {
             let settings: LocalDatabaseSettings = provider.local("sqlite_database", &label)?;
-            let LocalDatabaseSettings { path, allow_attach_file } = settings;
-            Ok((label, LocalDatabase { path, allow_attach_file }))
+            let LocalDatabaseSettings {
+                path,
+                allow_attach_file,
+            } = settings;
+            Ok((
+                label,
+                LocalDatabase {
+                    path,
+                    allow_attach_file,
+                },
+            ))
         });
         Ok(Self {
             state_dir: file.state_dir.filter(|path| !path.as_os_str().is_empty()),
@@ -113,10 +124,12 @@ impl RuntimeConfig {
         self.stores
             .entry("default".to_owned())
             .or_insert_with(|| Some(state_dir.join("sqlite_key_value.db")));
-        self.databases.entry("default".to_owned()).or_insert_with(|| LocalDatabase {
-            path: Some(state_dir.join("sqlite_db.db")),
-            allow_attach_file: false,
-        });
+        self.databases
+            .entry("default".to_owned())
+            .or_insert_with(|| LocalDatabase {
+                path: Some(state_dir.join("sqlite_db.db")),
+                allow_attach_file: false,
+            });
     }
 
     /// The stores with these labels. Labels with the same file share its connection.
@@ -150,8 +163,14 @@ impl RuntimeConfig {
         let database = self.databases.get(label).with_context(|| {
             format!("the SQLite database {label:?} is not defined in a runtime configuration")
         })?;
-        let LocalDatabase { path, allow_attach_file } = database;
-        Ok(Arc::new(DatabaseFile { path: path.clone(), allow_attach_file: *allow_attach_file }))
+        let LocalDatabase {
+            path,
+            allow_attach_file,
+        } = database;
+        Ok(Arc::new(DatabaseFile {
+            path: path.clone(),
+            allow_attach_file: *allow_attach_file,
+        }))
     }
 }
 
@@ -167,8 +186,14 @@ mod tests {
     fn the_default_label_is_spins_file_unless_it_is_configured() {
         let mut config = RuntimeConfig::default();
         config.add_defaults(Path::new("/app/.spin"));
-        assert_eq!(config.stores["default"], Some("/app/.spin/sqlite_key_value.db".into()));
-        assert_eq!(config.databases["default"].path, Some("/app/.spin/sqlite_db.db".into()));
+        assert_eq!(
+            config.stores["default"],
+            Some("/app/.spin/sqlite_key_value.db".into())
+        );
+        assert_eq!(
+            config.databases["default"].path,
+            Some("/app/.spin/sqlite_db.db".into())
+        );
 
         let mut config = parse("key_value_store.default = { type = \"spin\" }").unwrap();
         config.add_defaults(Path::new("/app/.spin"));
@@ -199,12 +224,30 @@ mod tests {
     #[test]
     fn remote_providers_and_other_settings_are_named() {
         for (text, expected) in [
-            ("key_value_store.a = { type = \"redis\", url = \"redis://x\" }", "redis"),
-            ("key_value_store.a = { type = \"azure_cosmos\" }", "azure_cosmos"),
-            ("key_value_store.a = { type = \"aws_dynamo\" }", "aws_dynamo"),
-            ("sqlite_database.a = { type = \"libsql\", url = \"x\", token = \"y\" }", "libsql"),
-            ("sqlite_database.a = { type = \"spin\", pth = \"x\" }", "pth"),
-            ("[[variables_provider]]\ntype = \"vault\"", "variables_provider"),
+            (
+                "key_value_store.a = { type = \"redis\", url = \"redis://x\" }",
+                "redis",
+            ),
+            (
+                "key_value_store.a = { type = \"azure_cosmos\" }",
+                "azure_cosmos",
+            ),
+            (
+                "key_value_store.a = { type = \"aws_dynamo\" }",
+                "aws_dynamo",
+            ),
+            (
+                "sqlite_database.a = { type = \"libsql\", url = \"x\", token = \"y\" }",
+                "libsql",
+            ),
+            (
+                "sqlite_database.a = { type = \"spin\", pth = \"x\" }",
+                "pth",
+            ),
+            (
+                "[[variables_provider]]\ntype = \"vault\"",
+                "variables_provider",
+            ),
             ("[llm_compute]\ntype = \"spin\"", "llm_compute"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
@@ -216,7 +259,11 @@ mod tests {
     fn an_undefined_label_is_refused() {
         let mut config = RuntimeConfig::default();
         config.add_defaults(Path::new("/app/.spin"));
-        let error = config.stores(&["other".to_owned()]).err().unwrap().to_string();
+        let error = config
+            .stores(&["other".to_owned()])
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("other"), "{error}");
         assert!(config.database("other").is_err());
         assert!(config.database("default").is_ok());

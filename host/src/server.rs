@@ -39,9 +39,11 @@ pub async fn serve(
         }
     }
     drop(listener);
+    handler.close();
     let finish = async {
+        // Only when no request can come any more does no instance mean that everything is done.
         connections.shutdown().await;
-        handler.close().await;
+        handler.closed().await;
     };
     tokio::time::timeout(grace, finish).await.is_ok()
 }

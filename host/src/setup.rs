@@ -39,6 +39,9 @@ pub struct Setup {
     pub services: Services,
     /// See [`Options::cache_dir`].
     pub cache_dir: Option<PathBuf>,
+    /// Whether a component that computes lets other work run every 10 ms; at first, yes. It makes the
+    /// order of things depend on the clock, so a simulation turns it off.
+    pub preempt: bool,
     config: RuntimeConfig,
 }
 
@@ -62,8 +65,8 @@ impl Setup {
             Some(given) => given.clone(),
             None => directory.join(".spin"),
         };
-        let state_dir = std::path::absolute(state_dir)
-            .context("cannot tell where the state directory is")?;
+        let state_dir =
+            std::path::absolute(state_dir).context("cannot tell where the state directory is")?;
         config.add_defaults(&state_dir);
 
         let environment = |name: &str| std::env::var(name).ok();
@@ -77,7 +80,10 @@ impl Setup {
         let services = Services {
             variables: Variables::new(&manifest.component_id, &component.variables, &values)?,
             environment: component.environment.clone().into_iter().collect(),
-            allowed_hosts: Arc::new(AllowedHosts::new(&component.allowed_outbound_hosts, &values)?),
+            allowed_hosts: Arc::new(AllowedHosts::new(
+                &component.allowed_outbound_hosts,
+                &values,
+            )?),
             key_value: config.stores(&component.key_value_stores)?,
             databases,
             max_instance_memory: options.max_instance_memory,
@@ -88,6 +94,7 @@ impl Setup {
             manifest,
             services,
             cache_dir: options.cache_dir.clone(),
+            preempt: true,
             config,
         })
     }

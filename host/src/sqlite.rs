@@ -31,7 +31,11 @@ pub trait Database: Send + Sync + 'static {
 /// One connection. The errors are the texts the component sees.
 pub trait Connection: Send + Sync + 'static {
     /// Starts the first statement of `sql`.
-    fn query(&self, sql: String, parameters: Vec<Value>) -> BoxFuture<'static, Result<Query, String>>;
+    fn query(
+        &self,
+        sql: String,
+        parameters: Vec<Value>,
+    ) -> BoxFuture<'static, Result<Query, String>>;
     /// Runs every statement of `sql`, for scripts at the start.
     fn execute_batch(&self, sql: String) -> BoxFuture<'static, Result<(), String>>;
     /// Rows changed by the last completed statement; waits for a statement that is still running.
@@ -61,7 +65,9 @@ impl Query {
             }
             rows.push(row);
         }
-        self.result.await.unwrap_or_else(|_| Err("the statement was interrupted".to_owned()))?;
+        self.result
+            .await
+            .unwrap_or_else(|_| Err("the statement was interrupted".to_owned()))?;
         Ok((self.columns, rows))
     }
 }
@@ -94,7 +100,10 @@ struct Lazy {
 impl Lazy {
     /// Runs `work` with the connection locked. The outer error says that it could not be opened.
     fn with<T>(&self, work: impl FnOnce(&rusqlite::Connection) -> T) -> Result<T, String> {
-        let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let connection = match &mut *slot {
             Some(connection) => connection,
             empty => empty.insert(self.open()?),
@@ -124,7 +133,9 @@ impl Lazy {
 /// Allows everything but to attach a file; a temporary or an in-memory database may be attached.
 fn deny_attach(context: AuthContext<'_>) -> Authorization {
     match context.action {
-        AuthAction::Attach { filename } if !matches!(filename, "" | ":memory:") => Authorization::Deny,
+        AuthAction::Attach { filename } if !matches!(filename, "" | ":memory:") => {
+            Authorization::Deny
+        }
         _ => Authorization::Allow,
     }
 }
@@ -146,7 +157,11 @@ impl FileConnection {
 }
 
 impl Connection for FileConnection {
-    fn query(&self, sql: String, parameters: Vec<Value>) -> BoxFuture<'static, Result<Query, String>> {
+    fn query(
+        &self,
+        sql: String,
+        parameters: Vec<Value>,
+    ) -> BoxFuture<'static, Result<Query, String>> {
         let lazy = self.0.clone();
         Box::pin(async move {
             let (columns_out, columns) = oneshot::channel();
@@ -169,9 +184,14 @@ impl Connection for FileConnection {
                     (Err(error), None) => drop(result_out.send(Err(error))),
                 }
             });
-            let columns =
-                columns.await.unwrap_or_else(|_| Err("the statement was interrupted".to_owned()))?;
-            Ok(Query { columns, rows, result })
+            let columns = columns
+                .await
+                .unwrap_or_else(|_| Err("the statement was interrupted".to_owned()))?;
+            Ok(Query {
+                columns,
+                rows,
+                result,
+            })
         })
     }
 
@@ -213,11 +233,15 @@ fn run(
             Ok(None) | Err(_) => return Err(text(error)),
         },
     };
-    let columns = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns = statement.column_names().map(str::to_owned).collect();
     if let Some(columns_out) = columns_out.take() {
-        columns_out.send(Ok(columns)).map_err(|_| "column send error")?;
+        columns_out
+            .send(Ok(columns))
+            .map_err(|_| "column send error")?;
     }
-    let mut rows = statement.query(params_from_iter(parameters)).map_err(text)?;
+    let mut rows = statement
+        .query(params_from_iter(parameters))
+        .map_err(text)?;
     while let Some(row) = rows.next().map_err(text)? {
         let row = convert(row)?;
         if size_of_row(&row) > MAX_BUFFERED_BYTES {
@@ -265,7 +289,10 @@ fn size_of_row(row: &RowResult) -> usize {
         Value::Blob(value) => value.len(),
         Value::Null | Value::Integer(_) | Value::Real(_) => 0,
     };
-    row.values.iter().map(|value| size_of::<Value>() + heap(value)).sum()
+    row.values
+        .iter()
+        .map(|value| size_of::<Value>() + heap(value))
+        .sum()
 }
 
 fn too_large() -> String {

@@ -3,7 +3,7 @@
 //! A value comes from `--variable`, else from the environment (`SPIN_VARIABLE_` and the name in
 //! capitals), else from the manifest's `default`. The component sees only its own variables, which
 //! are templates such as `"https://{{ host }}/"` over those of the application. Everything is
-//! resolved once, at the start.
+//! resolved once, at the start. Spin also reads a file `.env`; this host does not.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,9 +68,14 @@ impl Values {
     pub fn render(&self, template: &str) -> Result<String> {
         let (mut rendered, mut rest) = (String::new(), template);
         while let Some((literal, tail)) = rest.split_once("{{") {
-            let (name, tail) = tail.split_once("}}").context("unmatched '{{' in template")?;
+            let (name, tail) = tail
+                .split_once("}}")
+                .context("unmatched '{{' in template")?;
             let name = name.trim();
-            let value = self.0.get(name).with_context(|| format!("unknown variable {name:?}"))?;
+            let value = self
+                .0
+                .get(name)
+                .with_context(|| format!("unknown variable {name:?}"))?;
             rendered.push_str(literal);
             rendered.push_str(value);
             rest = tail;
@@ -110,11 +115,16 @@ impl Variables {
             .iter()
             .map(|(name, template)| {
                 let context = || format!("variable {name:?} of component {component:?}");
-                check_name(name).map_err(anyhow::Error::msg).with_context(context)?;
+                check_name(name)
+                    .map_err(anyhow::Error::msg)
+                    .with_context(context)?;
                 Ok((name.clone(), values.render(template).with_context(context)?))
             })
             .collect::<Result<_>>()?;
-        Ok(Self { component: component.to_owned(), values })
+        Ok(Self {
+            component: component.to_owned(),
+            values,
+        })
     }
 
     /// The value of one of the component's variables.
@@ -158,13 +168,23 @@ mod tests {
             .map(|(name, default)| {
                 let default = default.map(str::to_owned);
                 let required = default.is_none();
-                ((*name).to_owned(), Variable { required, default, ..Variable::default() })
+                (
+                    (*name).to_owned(),
+                    Variable {
+                        required,
+                        default,
+                        ..Variable::default()
+                    },
+                )
             })
             .collect()
     }
 
     fn templates(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
-        entries.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+        entries
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect()
     }
 
     fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -173,17 +193,27 @@ mod tests {
 
     #[test]
     fn the_command_line_beats_the_environment_which_beats_the_default() {
-        let declared = declared(&[("a", Some("default")), ("b", Some("default")), ("c", Some("default"))]);
+        let declared = declared(&[
+            ("a", Some("default")),
+            ("b", Some("default")),
+            ("c", Some("default")),
+        ]);
         let environment = |name: &str| {
             matches!(name, "SPIN_VARIABLE_A" | "SPIN_VARIABLE_B").then(|| "environment".to_owned())
         };
         let values = Values::resolve(&declared, &pairs(&[("a", "flag")]), environment).unwrap();
-        assert_eq!(values.render("{{ a }} {{b}} {{ c }}").unwrap(), "flag environment default");
+        assert_eq!(
+            values.render("{{ a }} {{b}} {{ c }}").unwrap(),
+            "flag environment default"
+        );
     }
 
     #[test]
     fn of_a_repeated_flag_the_last_one_counts() {
-        let given = [("a".to_owned(), "1".to_owned()), ("a".to_owned(), "2".to_owned())];
+        let given = [
+            ("a".to_owned(), "1".to_owned()),
+            ("a".to_owned(), "2".to_owned()),
+        ];
         let values = Values::resolve(&declared(&[("a", None)]), &given, |_| None).unwrap();
         assert_eq!(values.render("{{ a }}").unwrap(), "2");
     }
@@ -191,15 +221,24 @@ mod tests {
     #[test]
     fn a_required_variable_without_a_value_is_named() {
         let declared = declared(&[("api_key", None), ("other", Some(""))]);
-        let error = Values::resolve(&declared, &[], |_| None).unwrap_err().to_string();
-        assert!(error.contains("api_key") && error.contains("SPIN_VARIABLE_API_KEY"), "{error}");
+        let error = Values::resolve(&declared, &[], |_| None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("api_key") && error.contains("SPIN_VARIABLE_API_KEY"),
+            "{error}"
+        );
         assert!(!error.contains("other"), "{error}");
     }
 
     #[test]
     fn a_variable_is_required_or_has_a_default() {
         for (required, default) in [(true, Some(String::new())), (false, None)] {
-            let variable = Variable { required, default, ..Variable::default() };
+            let variable = Variable {
+                required,
+                default,
+                ..Variable::default()
+            };
             let declared = BTreeMap::from([("a".to_owned(), variable)]);
             assert!(Values::resolve(&declared, &[], |_| Some(String::new())).is_err());
         }
@@ -212,8 +251,14 @@ mod tests {
         let variables = Variables::new("shop", &component, &values).unwrap();
         assert_eq!(variables.get("url").unwrap(), "https://h/h");
         assert_eq!(variables.get("plain").unwrap(), "{ x }");
-        assert!(matches!(variables.get("host"), Err(LookupError::Undefined(_))));
-        assert!(matches!(variables.get("Host"), Err(LookupError::InvalidName(_))));
+        assert!(matches!(
+            variables.get("host"),
+            Err(LookupError::Undefined(_))
+        ));
+        assert!(matches!(
+            variables.get("Host"),
+            Err(LookupError::InvalidName(_))
+        ));
     }
 
     #[test]

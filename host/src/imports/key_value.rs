@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::component::{Accessor, FutureReader, HasSelf, Resource, StreamReader};
 
-use super::generated::spin::key_value::key_value::{
-    Error, Host, HostStore, HostStoreWithStore,
-};
+use super::generated::spin::key_value::key_value::{Error, Host, HostStore, HostStoreWithStore};
 use crate::instances::State;
 use crate::key_value::KeyValue;
 
@@ -32,13 +30,12 @@ impl HostStore for State {
 }
 
 impl HostStoreWithStore<State> for HasSelf<State> {
-    async fn open(
-        accessor: &Accessor<State, Self>,
-        label: String,
-    ) -> Answer<Resource<OpenStore>> {
+    async fn open(accessor: &Accessor<State, Self>, label: String) -> Answer<Resource<OpenStore>> {
         let granted =
             accessor.with(|mut access| access.get().services.key_value.get(&label).cloned());
-        let Some(store) = granted else { return Ok(Err(Error::AccessDenied)) };
+        let Some(store) = granted else {
+            return Ok(Err(Error::AccessDenied));
+        };
         if let Err(error) = store.open().await {
             return Ok(Err(Error::Other(error)));
         }
@@ -52,7 +49,10 @@ impl HostStoreWithStore<State> for HasSelf<State> {
         store: Resource<OpenStore>,
         key: String,
     ) -> Answer<Option<Vec<u8>>> {
-        Ok(opened(accessor, &store)?.get(key).await.map_err(Error::Other))
+        Ok(opened(accessor, &store)?
+            .get(key)
+            .await
+            .map_err(Error::Other))
     }
 
     async fn set(
@@ -61,7 +61,10 @@ impl HostStoreWithStore<State> for HasSelf<State> {
         key: String,
         value: Vec<u8>,
     ) -> Answer<()> {
-        Ok(opened(accessor, &store)?.set(key, value).await.map_err(Error::Other))
+        Ok(opened(accessor, &store)?
+            .set(key, value)
+            .await
+            .map_err(Error::Other))
     }
 
     async fn delete(
@@ -69,7 +72,10 @@ impl HostStoreWithStore<State> for HasSelf<State> {
         store: Resource<OpenStore>,
         key: String,
     ) -> Answer<()> {
-        Ok(opened(accessor, &store)?.delete(key).await.map_err(Error::Other))
+        Ok(opened(accessor, &store)?
+            .delete(key)
+            .await
+            .map_err(Error::Other))
     }
 
     async fn exists(
@@ -77,7 +83,10 @@ impl HostStoreWithStore<State> for HasSelf<State> {
         store: Resource<OpenStore>,
         key: String,
     ) -> Answer<bool> {
-        Ok(opened(accessor, &store)?.exists(key).await.map_err(Error::Other))
+        Ok(opened(accessor, &store)?
+            .exists(key)
+            .await
+            .map_err(Error::Other))
     }
 
     async fn get_keys(

@@ -18,17 +18,27 @@ const MAX_CONNECTIONS: usize = 256;
 pub struct OpenConnection(Arc<dyn Connection>);
 
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
-type Streams = (Vec<String>, StreamReader<RowResult>, FutureReader<Result<(), Error>>);
+type Streams = (
+    Vec<String>,
+    StreamReader<RowResult>,
+    FutureReader<Result<(), Error>>,
+);
 
 impl State {
     fn open_connection(&mut self, database: &str) -> Result<Resource<OpenConnection>, Error> {
-        let database = self.services.databases.get(database).ok_or(Error::AccessDenied)?;
+        let database = self
+            .services
+            .databases
+            .get(database)
+            .ok_or(Error::AccessDenied)?;
         if self.connections >= MAX_CONNECTIONS {
             return Err(Error::Io("too many connections opened".to_owned()));
         }
         let connection = OpenConnection(database.connect());
-        let resource =
-            self.table.push(connection).map_err(|error| Error::Io(error.to_string()))?;
+        let resource = self
+            .table
+            .push(connection)
+            .map_err(|error| Error::Io(error.to_string()))?;
         self.connections += 1;
         Ok(resource)
     }
@@ -66,7 +76,9 @@ impl HostConnection for State {
             Ok(query) => query.collect().await,
             Err(error) => Err(error),
         };
-        Ok(rows.map(|(columns, rows)| QueryResult { columns, rows }).map_err(Error::Io))
+        Ok(rows
+            .map(|(columns, rows)| QueryResult { columns, rows })
+            .map_err(Error::Io))
     }
 
     async fn last_insert_rowid(
@@ -74,7 +86,10 @@ impl HostConnection for State {
         connection: Resource<OpenConnection>,
     ) -> wasmtime::Result<i64> {
         let connection = self.connection(&connection)?;
-        connection.last_insert_rowid().await.map_err(wasmtime::Error::msg)
+        connection
+            .last_insert_rowid()
+            .await
+            .map_err(wasmtime::Error::msg)
     }
 
     async fn changes(&mut self, connection: Resource<OpenConnection>) -> wasmtime::Result<u64> {
@@ -103,7 +118,10 @@ impl HostConnectionWithStore<State> for HasSelf<State> {
         statement: String,
         parameters: Vec<Value>,
     ) -> Answer<Streams> {
-        let query = match opened(accessor, &connection)?.query(statement, parameters).await {
+        let query = match opened(accessor, &connection)?
+            .query(statement, parameters)
+            .await
+        {
             Ok(query) => query,
             Err(error) => return Ok(Err(Error::Io(error))),
         };
@@ -124,7 +142,10 @@ impl HostConnectionWithStore<State> for HasSelf<State> {
         connection: Resource<OpenConnection>,
     ) -> wasmtime::Result<i64> {
         let connection = opened(accessor, &connection)?;
-        connection.last_insert_rowid().await.map_err(wasmtime::Error::msg)
+        connection
+            .last_insert_rowid()
+            .await
+            .map_err(wasmtime::Error::msg)
     }
 
     async fn changes_async(

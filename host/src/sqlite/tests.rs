@@ -11,7 +11,13 @@ impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = Some(directory.path().join("state/sqlite_db.db"));
-        Self { _directory: directory, database: DatabaseFile { path, allow_attach_file: false } }
+        Self {
+            _directory: directory,
+            database: DatabaseFile {
+                path,
+                allow_attach_file: false,
+            },
+        }
     }
 
     fn connect(&self) -> Arc<dyn Connection> {
@@ -20,7 +26,11 @@ impl Fixture {
 }
 
 async fn rows(connection: &Arc<dyn Connection>, sql: &str) -> Result<Vec<Vec<String>>, String> {
-    let (_, rows) = connection.query(sql.to_owned(), Vec::new()).await?.collect().await?;
+    let (_, rows) = connection
+        .query(sql.to_owned(), Vec::new())
+        .await?
+        .collect()
+        .await?;
     let text = |value: &Value| match value {
         Value::Null => "null".to_owned(),
         Value::Integer(value) => value.to_string(),
@@ -28,7 +38,10 @@ async fn rows(connection: &Arc<dyn Connection>, sql: &str) -> Result<Vec<Vec<Str
         Value::Text(value) => value.clone(),
         Value::Blob(value) => format!("{value:?}"),
     };
-    Ok(rows.iter().map(|row| row.values.iter().map(text).collect()).collect())
+    Ok(rows
+        .iter()
+        .map(|row| row.values.iter().map(text).collect())
+        .collect())
 }
 
 const COUNT_TO_100: &str =
@@ -63,7 +76,10 @@ async fn nothing_is_created_before_the_first_statement() {
 #[tokio::test]
 async fn rows_are_streamed_and_their_end_ends_the_statement() {
     let connection = Fixture::new().connect();
-    let mut query = connection.query(COUNT_TO_100.to_owned(), Vec::new()).await.unwrap();
+    let mut query = connection
+        .query(COUNT_TO_100.to_owned(), Vec::new())
+        .await
+        .unwrap();
     let mut count = 0;
     while query.rows.recv().await.is_some() {
         count += 1;
@@ -79,7 +95,10 @@ async fn rows_are_streamed_and_their_end_ends_the_statement() {
 #[tokio::test]
 async fn dropping_the_rows_ends_the_statement_and_frees_the_connection() {
     let connection = Fixture::new().connect();
-    let mut query = connection.query(COUNT_TO_100.to_owned(), Vec::new()).await.unwrap();
+    let mut query = connection
+        .query(COUNT_TO_100.to_owned(), Vec::new())
+        .await
+        .unwrap();
     assert!(query.rows.recv().await.is_some());
     drop(query.rows);
     assert!(query.result.await.unwrap().is_err());
@@ -89,11 +108,30 @@ async fn dropping_the_rows_ends_the_statement_and_frees_the_connection() {
 #[tokio::test]
 async fn of_several_statements_the_first_one_runs() {
     let connection = Fixture::new().connect();
-    rows(&connection, "CREATE TABLE t (a); CREATE TABLE u (a)").await.unwrap();
-    rows(&connection, "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)").await.unwrap();
-    rows(&connection, "INSERT INTO t VALUES (3); nonsense").await.unwrap();
-    assert_eq!(rows(&connection, "SELECT a FROM t -- and no more").await.unwrap(), [["1"], ["3"]]);
-    assert!(rows(&connection, "SELECT * FROM u").await.unwrap_err().contains("no such table"));
+    rows(&connection, "CREATE TABLE t (a); CREATE TABLE u (a)")
+        .await
+        .unwrap();
+    rows(
+        &connection,
+        "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)",
+    )
+    .await
+    .unwrap();
+    rows(&connection, "INSERT INTO t VALUES (3); nonsense")
+        .await
+        .unwrap();
+    assert_eq!(
+        rows(&connection, "SELECT a FROM t -- and no more")
+            .await
+            .unwrap(),
+        [["1"], ["3"]]
+    );
+    assert!(
+        rows(&connection, "SELECT * FROM u")
+            .await
+            .unwrap_err()
+            .contains("no such table")
+    );
     assert!(rows(&connection, "nonsense; SELECT 1").await.is_err());
     assert!(rows(&connection, "").await.is_err());
 }
@@ -113,9 +151,15 @@ async fn errors_arrive_at_the_result() {
         .await
         .unwrap();
     for (sql, expected) in [
-        ("INSERT INTO t VALUES (1, NULL)", "UNIQUE constraint failed: t.a"),
+        (
+            "INSERT INTO t VALUES (1, NULL)",
+            "UNIQUE constraint failed: t.a",
+        ),
         // Foreign keys are on, as in Spin's SQLite.
-        ("INSERT INTO t VALUES (2, 5)", "FOREIGN KEY constraint failed"),
+        (
+            "INSERT INTO t VALUES (2, 5)",
+            "FOREIGN KEY constraint failed",
+        ),
         ("INSERT INTO t VALUES (0, NULL)", "not zero"),
         ("SELEC", "syntax error"),
         ("SELECT ?1", "parameter"),
@@ -130,8 +174,17 @@ async fn errors_arrive_at_the_result() {
 async fn a_file_that_cannot_be_opened_is_an_error_of_the_call() {
     let directory = tempfile::tempdir().unwrap();
     let path = Some(directory.path().to_owned());
-    let connection = DatabaseFile { path, allow_attach_file: false }.connect();
-    assert!(connection.query("SELECT 1".to_owned(), Vec::new()).await.is_err());
+    let connection = DatabaseFile {
+        path,
+        allow_attach_file: false,
+    }
+    .connect();
+    assert!(
+        connection
+            .query("SELECT 1".to_owned(), Vec::new())
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -140,20 +193,29 @@ async fn files_cannot_be_attached_unless_it_is_allowed() {
     let other = fixture._directory.path().join("other.db");
     let attach = format!("ATTACH '{}' AS other", other.display());
     let connection = fixture.connect();
-    assert_eq!(rows(&connection, &attach).await.unwrap_err(), "not authorized");
+    assert_eq!(
+        rows(&connection, &attach).await.unwrap_err(),
+        "not authorized"
+    );
     assert!(!other.exists());
     rows(&connection, "ATTACH ':memory:' AS m").await.unwrap();
     rows(&connection, "ATTACH '' AS n").await.unwrap();
 
     let path = fixture.database.path.clone();
-    let connection = DatabaseFile { path, allow_attach_file: true }.connect();
+    let connection = DatabaseFile {
+        path,
+        allow_attach_file: true,
+    }
+    .connect();
     rows(&connection, &attach).await.unwrap();
 }
 
 #[tokio::test]
 async fn text_that_is_not_utf_8_is_an_error_and_nothing_breaks() {
     let connection = Fixture::new().connect();
-    let error = rows(&connection, "SELECT CAST(x'ff' AS TEXT)").await.unwrap_err();
+    let error = rows(&connection, "SELECT CAST(x'ff' AS TEXT)")
+        .await
+        .unwrap_err();
     assert!(error.contains("UTF-8"), "{error}");
     assert_eq!(rows(&connection, "SELECT 1").await.unwrap(), [["1"]]);
 }
@@ -167,7 +229,10 @@ async fn connections_are_separate() {
     rows(&one, "INSERT INTO t VALUES (1), (2)").await.unwrap();
     assert_eq!(one.changes().await, Ok(2));
     assert_eq!(one.last_insert_rowid().await, Ok(2));
-    assert_eq!((two.changes().await, two.last_insert_rowid().await), (Ok(0), Ok(0)));
+    assert_eq!(
+        (two.changes().await, two.last_insert_rowid().await),
+        (Ok(0), Ok(0))
+    );
     assert_eq!(rows(&two, "SELECT count(*) FROM t").await.unwrap(), [["2"]]);
     assert!(rows(&two, "SELECT * FROM mine").await.is_err());
 }
