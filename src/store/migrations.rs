@@ -72,13 +72,14 @@ fn statements(script: &str) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rusqlite::fallible_iterator::FallibleIterator;
 
     use super::*;
     use crate::domain::{OrderEvent, OrderStatus};
 
-    fn migrated() -> rusqlite::Connection {
+    /// An empty database with the schema in place.
+    pub(in crate::store) fn migrated() -> rusqlite::Connection {
         let db = rusqlite::Connection::open_in_memory().unwrap();
         for (_, script) in MIGRATIONS {
             // As the component runs them, and twice, as instances that start together do.

@@ -5,18 +5,15 @@
 //! `INSERT`, where each row stands or falls by its own guard. The queue is no state that an outcome
 //! depends on: who is lost with it has had no effect, or finds it in the journal (invariants 2 and 4).
 
+mod statements;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
-use spin_sdk::sqlite::Value;
 use spin_sdk::wasip3;
 
-use super::row::{ORDER_COLUMNS, Row, payment_columns};
-use super::{Database, DatabaseError};
-use crate::domain::{
-    Answer, Code, Command, Decision, Given, Identifier, Lookup, Operation, Problem, Snapshot,
-};
+use super::Database;
+use crate::domain::{Answer, Code, Command, Decision, Given, Identifier, Problem};
 use crate::runtime::{self, Signal};
 
 /// How often an operation is decided before the client is told to come back.
@@ -35,9 +32,12 @@ pub struct Entry {
     pub given: Given,
 }
 
+/// A merchant and a key.
+type Id = (String, String);
+
 impl Entry {
     /// The primary key.
-    fn id(&self) -> (String, String) {
+    fn id(&self) -> Id {
         (self.merchant.as_str().to_owned(), self.key.clone())
     }
 }
@@ -115,20 +115,10 @@ struct Queue {
 }
 
 /// The writing side of the database.
+#[derive(Default)]
 pub struct Journal {
     database: Database,
     queue: Mutex<Queue>,
-    read: String,
-}
-
-impl Default for Journal {
-    fn default() -> Self {
-        Self {
-            database: Database::default(),
-            queue: Mutex::default(),
-            read: read_statement(),
-        }
-    }
 }
 
 impl Journal {
@@ -188,7 +178,8 @@ impl Journal {
     }
 
     async fn round(&self, batch: Vec<Job>) {
-        let seen = match self.read(&batch).await {
+        let entries: Vec<_> = batch.iter().map(|job| &job.entry).collect();
+        let seen = match statements::read(&self.database, &entries).await {
             Ok(seen) => seen,
             Err(error) => return refuse_all(batch, &error.into()),
         };
@@ -217,7 +208,8 @@ impl Journal {
             }
         }
         if !jobs.is_empty() {
-            match self.write(&jobs, &operations).await {
+            let rows: Vec<_> = jobs.iter().map(|job| &job.entry).zip(&operations).collect();
+            match statements::write(&self.database, &rows).await {
                 Ok(appended) => {
                     let problem = Problem::new(Code::Busy, "others keep changing the same thing");
                     for (job, operation) in jobs.into_iter().zip(operations) {
@@ -242,69 +234,6 @@ impl Journal {
         for job in again.into_iter().rev() {
             queue.waiting.push_front(job);
         }
-    }
-
-    async fn read(
-        &self,
-        batch: &[Job],
-    ) -> Result<Vec<(Option<Recorded>, Snapshot)>, DatabaseError> {
-        #[derive(Serialize)]
-        struct Wanted<'a> {
-            merchant_id: &'a Identifier,
-            idempotency_key: &'a str,
-            #[serde(flatten)]
-            lookup: Lookup<'a>,
-        }
-        let wanted = batch.iter().map(|job| Wanted {
-            merchant_id: &job.entry.merchant,
-            idempotency_key: &job.entry.key,
-            lookup: job.entry.command.lookup(),
-        });
-        let rows = self.database.execute(&self.read, [json(wanted)]).await?;
-        if rows.len() != batch.len() {
-            return Err(DatabaseError::unexpected_row());
-        }
-        rows.iter()
-            .map(|row| {
-                let row = &mut Row::new(row);
-                let recorded = row.recorded()?;
-                let snapshot = Snapshot {
-                    order: row.order()?,
-                    balance: row.optional_integer()?,
-                    live_payment: row.payment()?,
-                    request_no_payment: row.payment()?,
-                };
-                Ok((recorded, snapshot))
-            })
-            .collect()
-    }
-
-    /// Appends the rows whose key is new and whose guard holds; returns their merchants and keys.
-    async fn write(
-        &self,
-        jobs: &[Job],
-        operations: &[Box<Operation>],
-    ) -> Result<BTreeSet<(String, String)>, DatabaseError> {
-        #[derive(Serialize)]
-        struct New<'a> {
-            merchant_id: &'a Identifier,
-            idempotency_key: &'a str,
-            fingerprint: &'a str,
-            row: &'a Operation,
-        }
-        let new = jobs.iter().zip(operations).map(|(job, row)| New {
-            merchant_id: &job.entry.merchant,
-            idempotency_key: &job.entry.key,
-            fingerprint: &job.entry.fingerprint,
-            row,
-        });
-        let rows = self.database.execute(WRITE, [json(new)]).await?;
-        rows.iter()
-            .map(|row| {
-                let row = &mut Row::new(row);
-                Ok((row.text()?, row.text()?))
-            })
-            .collect()
     }
 }
 
@@ -341,46 +270,3 @@ fn refuse_all(jobs: Vec<Job>, problem: &Problem) {
         job.reply(Err(problem.clone()));
     }
 }
-
-/// A JSON array as a parameter: one statement text, prepared once, for any number of rows.
-fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
-    // Plain structs only: this cannot fail.
-    Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
-}
-
-fn read_statement() -> String {
-    format!(
-        "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
-                {ORDER_COLUMNS}, a.balance, {live}, {used} \
-         FROM json_each(?1) AS wanted \
-         LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
-         LEFT JOIN orders AS o ON o.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND o.order_no = wanted.value ->> '$.order_no' \
-         LEFT JOIN accounts AS a ON a.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND a.user_id = coalesce(o.user_id, wanted.value ->> '$.user_id') \
-           AND a.currency = coalesce(o.currency, wanted.value ->> '$.currency') \
-         LEFT JOIN payments AS live ON live.merchant_id = o.merchant_id AND live.order_no = o.order_no \
-           AND live.status IN ('processing', 'succeeded') \
-         LEFT JOIN payments AS used ON used.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND used.request_no = wanted.value ->> '$.request_no' \
-         ORDER BY wanted.key",
-        live = payment_columns("live"),
-        used = payment_columns("used"),
-    )
-}
-
-const WRITE: &str = "INSERT INTO operations (merchant_id, idempotency_key, fingerprint, operation, \
-       outcome, order_no, user_id, from_status, to_status, version, amount, currency, balance, \
-       subject_id, reference, details, event_id, event_type, response_status, response_location, \
-       response_body, created_at) \
-     SELECT value ->> '$.merchant_id', value ->> '$.idempotency_key', value ->> '$.fingerprint', \
-       value ->> '$.row.operation', value ->> '$.row.outcome', value ->> '$.row.order_no', \
-       value ->> '$.row.user_id', value ->> '$.row.from_status', value ->> '$.row.to_status', \
-       value ->> '$.row.version', value ->> '$.row.amount', value ->> '$.row.currency', \
-       value ->> '$.row.balance', value ->> '$.row.subject_id', value ->> '$.row.reference', \
-       value ->> '$.row.details', value ->> '$.row.event_id', value ->> '$.row.event_type', \
-       value ->> '$.row.answer.status', value ->> '$.row.answer.location', \
-       value ->> '$.row.answer.body', value ->> '$.row.created_at' \
-     FROM json_each(?1) ORDER BY key \
-     ON CONFLICT DO NOTHING RETURNING merchant_id, idempotency_key";

@@ -1,0 +1,133 @@
+//! The two statements of a round: what a batch needs to know, and the operations it decided on.
+//!
+//! A batch goes in as one JSON array, so there is one statement text, prepared once, for any number of
+//! rows.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use spin_sdk::sqlite::{RowResult, Value};
+
+use super::{Entry, Id, Recorded};
+use crate::domain::{Identifier, Lookup, Operation, Snapshot};
+use crate::store::row::{ORDER_COLUMNS, Row, payment_columns};
+use crate::store::{Database, DatabaseError};
+
+/// What the journal holds for a key, and what the rest of the database holds for the command.
+pub(super) type Seen = (Option<Recorded>, Snapshot);
+
+/// Reads what each entry is decided on.
+pub(super) async fn read(
+    database: &Database,
+    entries: &[&Entry],
+) -> Result<Vec<Seen>, DatabaseError> {
+    let rows = database
+        .execute(read_statement().as_str(), [wanted(entries)])
+        .await?;
+    if rows.len() != entries.len() {
+        return Err(DatabaseError::unexpected_row());
+    }
+    rows.iter().map(seen).collect()
+}
+
+/// Appends the operations whose key is new and whose guard holds; returns their keys.
+pub(super) async fn write(
+    database: &Database,
+    operations: &[(&Entry, &Box<Operation>)],
+) -> Result<BTreeSet<Id>, DatabaseError> {
+    let rows = database.execute(WRITE, [new_rows(operations)]).await?;
+    rows.iter().map(appended).collect()
+}
+
+fn wanted(entries: &[&Entry]) -> Value {
+    #[derive(Serialize)]
+    struct Wanted<'a> {
+        merchant_id: &'a Identifier,
+        idempotency_key: &'a str,
+        #[serde(flatten)]
+        lookup: Lookup<'a>,
+    }
+    json(entries.iter().map(|entry| Wanted {
+        merchant_id: &entry.merchant,
+        idempotency_key: &entry.key,
+        lookup: entry.command.lookup(),
+    }))
+}
+
+fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
+    let row = &mut Row::new(row);
+    let recorded = row.recorded()?;
+    let snapshot = Snapshot {
+        order: row.order()?,
+        balance: row.optional_integer()?,
+        live_payment: row.payment()?,
+        request_no_payment: row.payment()?,
+    };
+    Ok((recorded, snapshot))
+}
+
+fn new_rows(operations: &[(&Entry, &Box<Operation>)]) -> Value {
+    #[derive(Serialize)]
+    struct New<'a> {
+        merchant_id: &'a Identifier,
+        idempotency_key: &'a str,
+        fingerprint: &'a str,
+        row: &'a Operation,
+    }
+    json(operations.iter().map(|(entry, row)| New {
+        merchant_id: &entry.merchant,
+        idempotency_key: &entry.key,
+        fingerprint: &entry.fingerprint,
+        row,
+    }))
+}
+
+fn appended(row: &RowResult) -> Result<Id, DatabaseError> {
+    let row = &mut Row::new(row);
+    Ok((row.text()?, row.text()?))
+}
+
+fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
+    // Plain structs only: this cannot fail.
+    Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
+}
+
+fn read_statement() -> String {
+    format!(
+        "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
+                {ORDER_COLUMNS}, a.balance, {live}, {used} \
+         FROM json_each(?1) AS wanted \
+         LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
+         LEFT JOIN orders AS o ON o.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND o.order_no = wanted.value ->> '$.order_no' \
+         LEFT JOIN accounts AS a ON a.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND a.user_id = coalesce(o.user_id, wanted.value ->> '$.user_id') \
+           AND a.currency = coalesce(o.currency, wanted.value ->> '$.currency') \
+         LEFT JOIN payments AS live ON live.merchant_id = o.merchant_id \
+           AND live.order_no = o.order_no AND live.status IN ('processing', 'succeeded') \
+         LEFT JOIN payments AS used ON used.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND used.request_no = wanted.value ->> '$.request_no' \
+         ORDER BY wanted.key",
+        live = payment_columns("live"),
+        used = payment_columns("used"),
+    )
+}
+
+const WRITE: &str = "INSERT INTO operations (merchant_id, idempotency_key, fingerprint, operation, \
+       outcome, order_no, user_id, from_status, to_status, version, amount, currency, balance, \
+       subject_id, reference, details, event_id, event_type, response_status, response_location, \
+       response_body, created_at) \
+     SELECT value ->> '$.merchant_id', value ->> '$.idempotency_key', value ->> '$.fingerprint', \
+       value ->> '$.row.operation', value ->> '$.row.outcome', value ->> '$.row.order_no', \
+       value ->> '$.row.user_id', value ->> '$.row.from_status', value ->> '$.row.to_status', \
+       value ->> '$.row.version', value ->> '$.row.amount', value ->> '$.row.currency', \
+       value ->> '$.row.balance', value ->> '$.row.subject_id', value ->> '$.row.reference', \
+       value ->> '$.row.details', value ->> '$.row.event_id', value ->> '$.row.event_type', \
+       value ->> '$.row.answer.status', value ->> '$.row.answer.location', \
+       value ->> '$.row.answer.body', value ->> '$.row.created_at' \
+     FROM json_each(?1) ORDER BY key \
+     ON CONFLICT DO NOTHING RETURNING merchant_id, idempotency_key";
+
+#[cfg(test)]
+mod tests;

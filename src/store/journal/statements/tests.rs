@@ -1,0 +1,345 @@
+//! The statements and the triggers, on a real SQLite database: each row of a batch stands or falls by
+//! its own guard, and whatever is decided on whatever stale snapshot, the books stay right.
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::domain::commands::{CreateOrder, DepositMoney, PayOrder, PaymentMethod};
+use crate::domain::{Command, Decision, Given, Metadata, Timestamp};
+use crate::store::migrations;
+
+/// Each rule with a query that counts what breaks it and shares nothing with the triggers.
+const RULES: [(&str, &str); 7] = [
+    (
+        "the ledger sums to zero",
+        "SELECT count(*) FROM (SELECT 1 FROM ledger_entries GROUP BY merchant_id, currency \
+         HAVING sum(amount) <> 0)",
+    ),
+    (
+        "a balance is the sum of its entries",
+        "SELECT count(*) FROM accounts AS a WHERE balance <> (SELECT coalesce(sum(amount), 0) \
+         FROM ledger_entries AS l WHERE l.merchant_id = a.merchant_id \
+         AND l.account = 'wallet:' || a.user_id AND l.currency = a.currency)",
+    ),
+    (
+        "no balance is negative",
+        "SELECT count(*) FROM accounts WHERE balance < 0",
+    ),
+    (
+        "an order has one live payment",
+        "SELECT count(*) FROM (SELECT 1 FROM payments WHERE status <> 'failed' \
+         GROUP BY merchant_id, order_no HAVING count(*) > 1)",
+    ),
+    (
+        "a paid order has its payment",
+        "SELECT count(*) FROM orders AS o WHERE (status = 'paid') <> EXISTS (SELECT 1 \
+         FROM payments AS p WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no \
+         AND p.status = 'succeeded' AND p.amount = o.amount)",
+    ),
+    (
+        "the version counts the moves",
+        "SELECT count(*) FROM orders AS o WHERE version <> (SELECT count(*) FROM operations AS p \
+         WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no AND p.outcome = 'applied')",
+    ),
+    (
+        "an applied operation has one event",
+        "SELECT (SELECT count(*) FROM outbox) <> \
+         (SELECT count(*) FROM operations WHERE outcome = 'applied')",
+    ),
+];
+
+struct Native(rusqlite::Connection);
+
+impl Native {
+    fn new() -> Self {
+        Self(migrations::tests::migrated())
+    }
+
+    /// What Spin does with a statement and a text.
+    fn execute(&self, statement: &str, parameter: Value) -> Vec<RowResult> {
+        let Value::Text(parameter) = parameter else {
+            panic!("a JSON text")
+        };
+        let mut statement = self.0.prepare_cached(statement).unwrap();
+        let columns = statement.column_count();
+        let rows = statement.query_map([parameter], |row| {
+            let value = |column| match row.get_unwrap(column) {
+                rusqlite::types::Value::Null => Value::Null,
+                rusqlite::types::Value::Integer(number) => Value::Integer(number),
+                rusqlite::types::Value::Text(text) => Value::Text(text),
+                other => panic!("{other:?}"),
+            };
+            Ok(RowResult {
+                values: (0..columns).map(value).collect(),
+            })
+        });
+        rows.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    fn read(&self, entries: &[&Entry]) -> Vec<Seen> {
+        let rows = self.execute(&read_statement(), wanted(entries));
+        rows.iter().map(|row| seen(row).unwrap()).collect()
+    }
+
+    fn write(&self, operations: &[(&Entry, &Box<Operation>)]) -> BTreeSet<Id> {
+        let rows = self.execute(WRITE, new_rows(operations));
+        rows.iter().map(|row| appended(row).unwrap()).collect()
+    }
+
+    /// Reads, decides and writes one entry; the status of its answer.
+    fn perform(&self, entry: &Entry) -> u16 {
+        let (recorded, snapshot) = self.read(&[entry]).pop().unwrap();
+        assert!(recorded.is_none());
+        let operation = decide(entry, &snapshot).unwrap();
+        assert!(self.write(&[(entry, &operation)]).contains(&entry.id()));
+        operation.answer.status
+    }
+
+    fn number(&self, query: &str) -> i64 {
+        self.0.query_row(query, [], |row| row.get(0)).unwrap()
+    }
+
+    fn check(&self) {
+        for (rule, query) in RULES {
+            assert_eq!(self.number(query), 0, "{rule}");
+        }
+    }
+}
+
+fn decide(entry: &Entry, snapshot: &Snapshot) -> Option<Box<Operation>> {
+    match entry.command.decide(snapshot, &entry.given) {
+        Decision::Append(operation) => Some(operation),
+        Decision::Refuse(_) => None,
+    }
+}
+
+fn id(text: &str) -> Identifier {
+    text.to_owned().try_into().unwrap()
+}
+
+/// An entry under `key`; `number` tells its identifiers from those of others.
+fn entry(merchant: &str, key: &str, number: u128, command: impl Command + 'static) -> Entry {
+    let uuid = |kind: u128| Uuid::from_u128(number * 10 + kind);
+    let now = Timestamp::from_millis(1_796_057_155_120);
+    Entry {
+        merchant: id(merchant),
+        key: key.to_owned(),
+        fingerprint: format!("{number:064x}"),
+        command: Box::new(command),
+        given: Given {
+            now,
+            subject: uuid(1),
+            event: uuid(2),
+            instance: uuid(3),
+        },
+    }
+}
+
+fn create(order_no: &str, user_id: &str, amount: i64) -> CreateOrder {
+    CreateOrder {
+        order_no: Some(id(order_no)),
+        user_id: id(user_id),
+        amount: amount.try_into().unwrap(),
+        currency: "EUR".to_owned().try_into().unwrap(),
+        metadata: Metadata::default(),
+    }
+}
+
+fn deposit(user_id: &str, amount: i64) -> DepositMoney {
+    DepositMoney {
+        user_id: id(user_id),
+        amount: amount.try_into().unwrap(),
+        currency: "EUR".to_owned().try_into().unwrap(),
+        reference: None,
+    }
+}
+
+fn pay(order_no: &str, amount: i64, request_no: Option<&str>) -> PayOrder {
+    PayOrder {
+        order_no: id(order_no),
+        amount: amount.try_into().unwrap(),
+        currency: None,
+        request_no: request_no.map(id),
+        payment_method: PaymentMethod::Wallet,
+    }
+}
+
+/// Invariants 2 and 5: one statement, five rows; a stale version, a duplicate key and two uncovered
+/// balances are skipped, and the other stands.
+#[test]
+fn each_row_of_a_batch_stands_or_falls_by_its_own_guard() {
+    let db = Native::new();
+    let orders = ["o1", "o2", "o3", "o4", "o5"];
+    for (number, order_no) in (1..).zip(orders) {
+        assert_eq!(
+            db.perform(&entry("m", order_no, number, create(order_no, "u", 10))),
+            201
+        );
+    }
+    db.perform(&entry("m", "deposit", 10, deposit("u", 35)));
+    let pays: Vec<_> = (20..)
+        .zip(orders)
+        .map(|(number, order_no)| {
+            entry(
+                "m",
+                &format!("pay {order_no}"),
+                number,
+                pay(order_no, 10, None),
+            )
+        })
+        .collect();
+    let pays: Vec<_> = pays.iter().collect();
+    let seen = pays.iter().zip(db.read(&pays));
+    let operations: Vec<_> = seen
+        .map(|(pay, (_, seen))| decide(pay, &seen).unwrap())
+        .collect();
+    let rows: Vec<_> = pays.into_iter().zip(&operations).collect();
+
+    // Meanwhile another key pays o2, and the key of the third row is used.
+    db.perform(&entry("m", "other", 30, pay("o2", 10, None)));
+    assert_eq!(db.write(&[rows[2]]).len(), 1);
+
+    let appended = db.write(&rows);
+    let keys: Vec<_> = appended.iter().map(|(_, key)| key.as_str()).collect();
+    assert_eq!(keys, ["pay o1"]);
+    assert_eq!(db.number("SELECT balance FROM accounts"), 5);
+    db.check();
+}
+
+/// Invariant 10: the same numbers, keys and users with two merchants are different things.
+#[test]
+fn merchants_share_nothing() {
+    let db = Native::new();
+    for (number, merchant) in [(1, "a"), (2, "b")] {
+        db.perform(&entry(merchant, "create", number, create("o", "u", 10)));
+    }
+    db.perform(&entry("a", "deposit", 3, deposit("u", 10)));
+    assert_eq!(
+        db.perform(&entry("b", "pay", 4, pay("o", 10, Some("r")))),
+        402
+    );
+    assert_eq!(
+        db.perform(&entry("a", "pay", 5, pay("o", 10, Some("r")))),
+        200
+    );
+    db.check();
+}
+
+/// A decline is as final as a payment: it is skipped where the money has come meanwhile.
+#[test]
+fn a_decline_is_recorded_only_while_it_is_true() {
+    let db = Native::new();
+    db.perform(&entry("m", "create", 1, create("o", "u", 10)));
+    let late = entry("m", "pay", 2, pay("o", 10, None));
+    let (_, snapshot) = db.read(&[&late]).pop().unwrap();
+    let decline = decide(&late, &snapshot).unwrap();
+    assert_eq!(decline.answer.status, 402);
+    db.perform(&entry("m", "deposit", 3, deposit("u", 10)));
+    assert!(db.write(&[(&late, &decline)]).is_empty());
+    assert_eq!(db.perform(&late), 200);
+    db.check();
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Read and decide a command, and keep the row.
+    Decide { key: u8, wish: Wish },
+    /// Write some rows that were kept, however stale, in one statement.
+    Write { rows: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Create {
+        order: u8,
+        user: u8,
+        amount: i64,
+    },
+    Deposit {
+        user: u8,
+        amount: i64,
+    },
+    Pay {
+        order: u8,
+        amount: i64,
+        request_no: Option<u8>,
+    },
+}
+
+impl Wish {
+    fn entry(self, key: u8, number: u128) -> Entry {
+        let key = format!("k{key}");
+        match self {
+            Self::Create {
+                order,
+                user,
+                amount,
+            } => {
+                let command = create(&format!("o{order}"), &format!("u{user}"), amount);
+                entry("m", &key, number, command)
+            }
+            Self::Deposit { user, amount } => {
+                entry("m", &key, number, deposit(&format!("u{user}"), amount))
+            }
+            Self::Pay {
+                order,
+                amount,
+                request_no,
+            } => {
+                let request_no = request_no.map(|request_no| format!("r{request_no}"));
+                let command = pay(&format!("o{order}"), amount, request_no.as_deref());
+                entry("m", &key, number, command)
+            }
+        }
+    }
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    prop_oneof![
+        2 => (0u8..3, 0u8..2, 1i64..3)
+            .prop_map(|(order, user, amount)| Wish::Create { order, user, amount }),
+        3 => (0u8..2, 1i64..4).prop_map(|(user, amount)| Wish::Deposit { user, amount }),
+        5 => (0u8..3, 1i64..3, proptest::option::of(0u8..2))
+            .prop_map(|(order, amount, request_no)| Wish::Pay { order, amount, request_no }),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u8..20, wish()).prop_map(|(key, wish)| Step::Decide { key, wish }),
+        1 => (1usize..5).prop_map(|rows| Step::Write { rows }),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    /// Invariants 1, 2, 5, 6 and 12 for any decisions on any stale snapshots, in batches of any size.
+    #[test]
+    fn stale_decisions_never_break_the_books(steps in steps()) {
+        let db = Native::new();
+        let mut kept: Vec<(Entry, Box<Operation>)> = Vec::new();
+        for (number, step) in (1..).zip(steps) {
+            match step {
+                Step::Decide { key, wish } => {
+                    let entry = wish.entry(key, number);
+                    let (recorded, snapshot) = db.read(&[&entry]).pop().unwrap();
+                    if let (None, Some(operation)) = (recorded, decide(&entry, &snapshot)) {
+                        kept.push((entry, operation));
+                    }
+                }
+                Step::Write { rows } => {
+                    let rows: Vec<_> = kept.drain(..rows.min(kept.len())).collect();
+                    let rows: Vec<_> = rows.iter().map(|(entry, row)| (entry, row)).collect();
+                    for id in db.write(&rows) {
+                        let mine: Vec<_> = rows.iter().filter(|(entry, _)| entry.id() == id).collect();
+                        let (recorded, _) = db.read(&[mine[0].0]).pop().unwrap();
+                        let recorded = recorded.unwrap().answer;
+                        prop_assert!(mine.iter().any(|(_, row)| row.answer == recorded));
+                    }
+                    db.check();
+                }
+            }
+        }
+    }
+}
