@@ -19,8 +19,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds a component package to `target/wasm32-wasip2/release/<package>.wasm`, the place that the
-/// application manifests name.
+/// Builds a component package to `target/wasm32-wasip2/release`, where the application manifests
+/// look for it, under the package's name with underscores.
 pub fn build_component(toolchain: &Toolchain, package: &str) -> Result<(), String> {
     eprintln!("xtask: building the component {package}");
     let mut build = workspace::cargo("build");

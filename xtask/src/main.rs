@@ -30,7 +30,8 @@ Usage: cargo xtask <command>
   test  formatting, lints, native tests, then the black-box tests over HTTP
   test --http URL
         only the HTTP suite, against a running deployment; keys from the environment:
-        PAYONCE_API_KEYS=merchant=key,merchant2=key2 and PAYONCE_ADMIN_KEY=key
+        PAYONCE_API_KEYS=merchant=key,merchant2=key2 and, if spin.toml has an
+        admin key, PAYONCE_ADMIN_KEY=key
   bench [--seconds N] [--json FILE]
         measure payonce against a bare component that makes the same host calls
   build the component alone: target/wasm32-wasip2/release/payonce.wasm

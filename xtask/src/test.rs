@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::args::{Args, unknown};
 use crate::component::{PAYONCE, build_component};
-use crate::keys::parse_api_keys;
+use crate::keys::{declares, parse_api_keys};
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
 use crate::workspace::{self, PROFILE};
@@ -22,7 +22,8 @@ pub fn run(mut args: args::Args) -> Result<ExitCode, Failure> {
     let mut count = Count::default();
     let outcome = match url {
         Some(url) => {
-            check_environment(|name| env::var(name).ok())?;
+            let admin = declares(&workspace::read_manifest()?, "admin_key");
+            check_environment(admin, |name| env::var(name).ok())?;
             deployment(&url, &mut count)
         }
         None => everything(&mut count),
@@ -55,8 +56,9 @@ fn parse(args: &mut Args) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Fails when the suite would lack a key: it needs two merchants, to look over the fence.
-fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+/// Fails when the suite would lack a key: it needs two merchants, to look over the fence, and the
+/// admin key if the application has one.
+fn check_environment(admin: bool, variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
     let keys = variable("PAYONCE_API_KEYS")
         .ok_or("PAYONCE_API_KEYS is not set: merchant=key,merchant2=key2 of the deployment")?;
     let merchants =
@@ -66,6 +68,7 @@ fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Result<(), St
     }
     match variable("PAYONCE_ADMIN_KEY") {
         Some(key) if !key.is_empty() => Ok(()),
+        _ if !admin => Ok(()),
         _ => Err("PAYONCE_ADMIN_KEY is not set: the admin key of the deployment".into()),
     }
 }
@@ -222,7 +225,7 @@ mod tests {
     fn a_missing_key_is_named() {
         let check = |keys: &str, admin: &str| {
             let (keys, admin) = (keys.to_owned(), admin.to_owned());
-            check_environment(move |name| match name {
+            check_environment(true, move |name| match name {
                 "PAYONCE_API_KEYS" => Some(keys.clone()),
                 _ => Some(admin.clone()),
             })
@@ -235,7 +238,10 @@ mod tests {
                 .unwrap_err()
                 .contains("PAYONCE_ADMIN_KEY")
         );
-        assert!(check_environment(|_| None).is_err());
+        assert!(check_environment(true, |_| None).is_err());
+        let without_admin = |name: &str| (name == "PAYONCE_API_KEYS").then(|| "a=1,b=2".into());
+        assert!(check_environment(true, without_admin).is_err());
+        assert!(check_environment(false, without_admin).is_ok());
     }
 
     #[test]

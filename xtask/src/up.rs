@@ -76,10 +76,8 @@ impl Options {
 /// Runs `cargo xtask up` until somebody stops it.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut options = Options::parse(args)?;
-    let manifest = workspace::manifest();
-    let text = std::fs::read_to_string(&manifest)
-        .map_err(|error| format!("{}: {error}", manifest.display()))?;
-    if let Some(name) = options.undeclared(&text) {
+    let manifest = workspace::read_manifest()?;
+    if let Some(name) = options.undeclared(&manifest) {
         let reason = format!("spin.toml has no variable `{name}`");
         return Err(Failure::Usage(reason));
     }
@@ -99,8 +97,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::new(workspace::program(HOST))
         }
     };
-    let demo = demo_secrets(&mut options)?;
-    server.arg("--from").arg(&manifest);
+    let demo = demo_secrets(&mut options, &manifest)?;
+    server.arg("--from").arg(workspace::manifest());
     server
         .arg("--listen")
         .arg(format!("127.0.0.1:{}", options.port));
@@ -112,7 +110,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 /// Adds the demo secrets of the data directory to the variables, when there are no keys at all.
-fn demo_secrets(options: &mut Options) -> Result<Option<Secrets>, String> {
+fn demo_secrets(options: &mut Options, manifest: &str) -> Result<Option<Secrets>, String> {
     if options.has_keys(|name| std::env::var_os(name).is_some()) {
         return Ok(None);
     }
@@ -126,10 +124,11 @@ fn demo_secrets(options: &mut Options) -> Result<Option<Secrets>, String> {
         "xtask: no keys are configured: {which} of {}",
         options.data.display()
     );
-    let variables = secrets.variables();
-    options
-        .variables
-        .extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    for (name, value) in secrets.variables() {
+        if declares(manifest, name) {
+            options.variables.insert(name.to_owned(), value);
+        }
+    }
     Ok(Some(secrets))
 }
 

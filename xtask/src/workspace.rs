@@ -22,6 +22,12 @@ pub fn manifest() -> PathBuf {
     root().join("spin.toml")
 }
 
+/// The text of [`manifest`].
+pub fn read_manifest() -> Result<String, String> {
+    let file = manifest();
+    std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
 /// A native program of this workspace, built with [`PROFILE`].
 pub fn program(name: &str) -> PathBuf {
     root()
