@@ -20,8 +20,8 @@ use spin_sdk::sqlite::{Connection, Value};
 
 const KEY: &str = "bare:answer";
 
-/// As long as the answer to a payment.
-const ANSWER: &str = r#"{"payment_id":"pay_01990000-0000-7000-8000-000000000000","order_no":"bench-0000000000000000","request_no":"req_01990000-0000-7000-8000-000000000000","channel":"wallet","amount":1250,"currency":"EUR","status":"succeeded","failure_code":null,"created_at":"2026-01-01T00:00:00.000Z","updated_at":"2026-01-01T00:00:00.000Z"}"#;
+/// As long as the answer to a payment that the load generator gets from payonce.
+const ANSWER: &str = r#"{"payment_id":"pay_01990000-0000-7000-8000-000000000000","order_no":"order-0000000000","request_no":"request-order-0000000000","channel":"wallet","amount":1250,"currency":"EUR","status":"succeeded","failure_code":null,"created_at":"2026-01-01T00:00:00.000Z","updated_at":"2026-01-01T00:00:00.000Z"}"#;
 
 const ROWS: i64 = 1024;
 
@@ -52,6 +52,8 @@ async fn handle(request: Request) -> Result<impl IntoResponse> {
     };
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
+    // Without it the answer would be chunked, which costs more.
+    headers.insert("content-length", body.len().into());
     Ok((status, headers, body))
 }
 

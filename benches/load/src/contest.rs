@@ -41,7 +41,8 @@ pub struct Contest {
     pub target: Target,
     /// The route of the bare component.
     pub yardstick: &'static str,
-    /// Payments a second to prepare orders for, before a first round has told; none for replays.
+    /// Payments a second to prepare orders for, until the warm-up has told; none for replays. A round
+    /// without orders left ends early.
     first_guess: Option<f64>,
 }
 
@@ -72,7 +73,7 @@ pub const CONTESTS: [Contest; 4] = [
         by: By::Latency,
         target: Target::AtMost(1.5),
         yardstick: "/update",
-        first_guess: Some(2000.0),
+        first_guess: Some(1000.0),
     },
     Contest {
         name: "payment-64",
@@ -81,7 +82,7 @@ pub const CONTESTS: [Contest; 4] = [
         by: By::Throughput,
         target: Target::AtLeast(2.0),
         yardstick: "/update",
-        first_guess: Some(6000.0),
+        first_guess: Some(1500.0),
     },
 ];
 

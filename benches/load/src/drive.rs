@@ -38,8 +38,12 @@ impl Load {
 /// What came of it.
 #[derive(Clone)]
 pub struct Sample {
+    /// Of all requests.
     latencies: Histogram<u64>,
-    elapsed: Duration,
+    /// How many were answered in time: a server that keeps a few clients waiting for seconds would
+    /// otherwise be judged by the silence of the others.
+    in_time: u64,
+    time: Duration,
 }
 
 impl Sample {
@@ -48,14 +52,16 @@ impl Sample {
         Ok(Self {
             // From a microsecond to ten minutes, in nanoseconds, to three digits.
             latencies: Histogram::new_with_bounds(1000, 600_000_000_000, 3)?,
-            elapsed: Duration::ZERO,
+            in_time: 0,
+            time: Duration::ZERO,
         })
     }
 
     /// Adds the requests and the time of another sample.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies)?;
-        self.elapsed += other.elapsed;
+        self.in_time += other.in_time;
+        self.time += other.time;
         Ok(())
     }
 
@@ -64,9 +70,9 @@ impl Sample {
         self.latencies.len()
     }
 
-    /// Answers a second.
+    /// Answers a second, until the time was over or everything was sent.
     pub fn throughput(&self) -> f64 {
-        self.requests() as f64 / self.elapsed.as_secs_f64()
+        self.in_time as f64 / self.time.as_secs_f64()
     }
 
     /// The latency, in milliseconds, that `quantile` (0 to 1) of the requests did not exceed.
@@ -101,7 +107,8 @@ pub async fn drive(
     while let Some(done) = tasks.join_next().await {
         sample.add(&done??)?;
     }
-    sample.elapsed = started.elapsed();
+    let time = started.elapsed();
+    sample.time = limit.map_or(time, |limit| limit.min(time));
     Ok(sample)
 }
 
@@ -121,8 +128,42 @@ async fn work(
             return Ok(sample);
         };
         client.send(call).await?;
-        let nanoseconds = started.elapsed().as_nanos();
+        let ended = Instant::now();
+        let nanoseconds = ended.duration_since(started).as_nanos();
         let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
+        if deadline.is_none_or(|deadline| ended <= deadline) {
+            sample.in_time += 1;
+        }
         sample.latencies.saturating_record(nanoseconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::{Method, StatusCode};
+
+    use super::*;
+
+    fn calls(count: usize) -> Vec<Call> {
+        let server = ([127, 0, 0, 1], 1).into();
+        let call = Call::new(server, Method::GET, "/", StatusCode::OK).unwrap();
+        vec![call; count]
+    }
+
+    #[test]
+    fn a_load_ends_or_starts_over() {
+        assert!(Load::Once(calls(2)).call(1).is_some());
+        assert!(Load::Once(calls(2)).call(2).is_none());
+        assert!(Load::Cycle(calls(2)).call(5).is_some());
+        assert!(Load::Cycle(Vec::new()).call(0).is_none());
+    }
+
+    #[test]
+    fn throughput_counts_what_came_in_time() {
+        let mut one = Sample::new().unwrap();
+        (one.in_time, one.time) = (30, Duration::from_secs(2));
+        let mut sum = one.clone();
+        sum.add(&one).unwrap();
+        assert_eq!((one.throughput(), sum.throughput()), (15.0, 15.0));
     }
 }
