@@ -130,7 +130,10 @@ fn engine(cache_dir: Option<&Path>) -> Result<Engine> {
     config.wasm_component_model_async(true);
     config.epoch_interruption(true);
     if let Some(directory) = cache_dir {
-        config.cache(Some(cache(directory)?));
+        match cache(directory) {
+            Ok(cache) => drop(config.cache(Some(cache))),
+            Err(error) => eprintln!("The compiled component will not be kept: {error:#}"),
+        }
     }
     // Spin's limits: 1000 instances, each with as much memory as Wasm can have.
     let mut pool = PoolingAllocationConfig::new();
