@@ -28,11 +28,7 @@ pub async fn sleep_millis(millis: u64) {
     monotonic_clock::wait_for(millis.saturating_mul(1_000_000)).await;
 }
 
-/// Gives the host's scheduler a turn.
-///
-/// Spin's server leaves Nagle's algorithm on, and a request whose last host call blocks in place (as
-/// key-value calls do) often leaves in two segments, the second of which waits 40 ms for the
-/// acknowledgement of the first.
+/// Gives the host's scheduler a turn, which takes it about a millisecond.
 pub async fn yield_to_host() {
     monotonic_clock::wait_for(1).await;
 }

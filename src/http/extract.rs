@@ -17,7 +17,7 @@ use super::respond::Result;
 use super::strict_json::StrictJson;
 use super::trace::Trace;
 use crate::domain::{Code, Command, Identifier, Problem};
-use crate::idempotency::{self, IdempotencyKey, SubmitToken, fingerprint};
+use crate::idempotency::{self, IdempotencyKey, Peek, SubmitToken, fingerprint};
 use crate::runtime;
 
 /// The most bytes of a request body.
@@ -97,6 +97,8 @@ pub(super) struct Submission {
     app: Arc<App>,
     pub merchant: Identifier,
     headers: HeaderMap,
+    /// The key in the headers, and what the key-value store knows of it.
+    key: Result<Option<(IdempotencyKey, Peek)>>,
     /// `null` where there is none.
     body: Value,
     token_in_body: Option<String>,
@@ -109,12 +111,24 @@ impl FromRequest<Arc<App>> for Submission {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self> {
         let (mut parts, body) = request.into_parts();
         let Merchant(merchant) = Merchant::from_request_parts(&mut parts, app).await?;
-        let body = read_body(&parts.headers, body).await?;
         let trace = trace(&parts);
+        // The store is asked before the body is read, and not after. Spin's server leaves Nagle's algorithm
+        // on, and an answer right after a key-value call, which blocks in place, often leaves in two
+        // segments, the second of which waits 40 ms for the acknowledgement of the first.
+        let key = match key_in_headers(app, &merchant, &parts.headers) {
+            Ok(Some(key)) => {
+                let peek = app.idempotency.peek(&merchant, &key).await;
+                Ok(Some((key, peek)))
+            }
+            Ok(None) => Ok(None),
+            Err(problem) => Err(problem),
+        };
+        let body = read_body(&parts.headers, body).await?;
         Ok(Self {
             app: Arc::clone(app),
             merchant,
             headers: parts.headers,
+            key,
             body,
             token_in_body: None,
             trace,
@@ -152,7 +166,24 @@ impl Submission {
     ) -> Result {
         let operation = command.operation();
         self.trace.facts().operation = Some(operation);
-        let key = self.key(default_key)?;
+        let late = matches!(self.key, Ok(None));
+        let (key, peek) = match (self.key?, &self.token_in_body) {
+            (Some((key, peek)), None) => (key, peek),
+            (Some(_), Some(_)) => return Err(two_keys()),
+            (None, token) => {
+                let token = token
+                    .as_deref()
+                    .map(|token| key_of_token(&self.app, &self.merchant, token));
+                let key = token.transpose()?.or(default_key).ok_or_else(|| {
+                    Problem::new(
+                        Code::IdempotencyKeyMissing,
+                        "send an Idempotency-Key header",
+                    )
+                })?;
+                let peek = self.app.idempotency.peek(&self.merchant, &key).await;
+                (key, peek)
+            }
+        };
         let fingerprint = fingerprint(operation, path, &self.body)
             .map_err(|error| Problem::new(Code::BodyInvalid, error.to_string()))?;
         let config = self.app.config()?;
@@ -163,6 +194,7 @@ impl Submission {
         let request = idempotency::Request {
             merchant: self.merchant,
             key,
+            peek,
             fingerprint,
             command,
             wait_ms,
@@ -170,51 +202,48 @@ impl Submission {
 
         let mut waited = false;
         let result = self.app.idempotency.perform(request, &mut waited).await;
+        let replayed = result.as_ref().is_ok_and(|reply| reply.replayed);
+        if late && replayed {
+            // See above: here the body had to come first.
+            runtime::yield_to_host().await;
+        }
         let mut facts = self.trace.facts();
         facts.waited = waited;
-        facts.replayed = result.as_ref().is_ok_and(|reply| reply.replayed);
+        facts.replayed = replayed;
         drop(facts);
         result.map(IntoResponse::into_response)
     }
+}
 
-    fn key(&self, default_key: Option<IdempotencyKey>) -> Result<IdempotencyKey> {
-        let key = one_key(&self.headers)?;
-        let token_in_header = single(&self.headers, &SUBMIT_TOKEN)
-            .map_err(|Repeated| {
-                Problem::new(Code::TokenInvalid, "the Submit-Token header occurs twice")
-            })?
-            .map(|value| String::from_utf8_lossy(value).into_owned());
-        let token = match (token_in_header, &self.token_in_body) {
-            (Some(header), Some(body)) if header != *body => {
-                return Err(Problem::new(
-                    Code::TokenInvalid,
-                    "header and body carry different tokens",
-                ));
-            }
-            (Some(token), _) => Some(token),
-            (None, token) => token.clone(),
-        };
-        match (key, token) {
-            (Some(_), Some(_)) => {
-                let detail = "send an idempotency key or a submit token, not both";
-                Err(Problem::new(Code::IdempotencyKeyInvalid, detail))
-            }
-            (Some(key), None) => Ok(key),
-            (None, Some(token)) => {
-                let secret = &self.app.config()?.token_secret;
-                let token =
-                    SubmitToken::verify(secret, &self.merchant, token.trim(), runtime::now())
-                        .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
-                Ok(IdempotencyKey::of_token(&token))
-            }
-            (None, None) => default_key.ok_or_else(|| {
-                Problem::new(
-                    Code::IdempotencyKeyMissing,
-                    "send an Idempotency-Key header",
-                )
-            }),
+fn two_keys() -> Problem {
+    let detail = "send an idempotency key or a submit token, and not both";
+    Problem::new(Code::IdempotencyKeyInvalid, detail)
+}
+
+/// The key that the headers name, as such or by a submit token.
+fn key_in_headers(
+    app: &App,
+    merchant: &Identifier,
+    headers: &HeaderMap,
+) -> Result<Option<IdempotencyKey>> {
+    let token = single(headers, &SUBMIT_TOKEN).map_err(|Repeated| {
+        Problem::new(Code::TokenInvalid, "the Submit-Token header occurs twice")
+    })?;
+    match (one_key(headers)?, token) {
+        (Some(_), Some(_)) => Err(two_keys()),
+        (None, Some(token)) => {
+            let token = String::from_utf8_lossy(token);
+            key_of_token(app, merchant, &token).map(Some)
         }
+        (key, None) => Ok(key),
     }
+}
+
+fn key_of_token(app: &App, merchant: &Identifier, token: &str) -> Result<IdempotencyKey> {
+    let secret = &app.config()?.token_secret;
+    let token = SubmitToken::verify(secret, merchant, token.trim(), runtime::now())
+        .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
+    Ok(IdempotencyKey::of_token(&token))
 }
 
 struct Repeated;

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spin_sdk::wasip3;
 
 use super::claims::Claims;
+use super::pace::Pace;
 use super::record::Record;
-use crate::runtime;
 use crate::store::Cache;
 
-/// The pause before each write, milliseconds.
+/// The least pause before each write, milliseconds.
 const PAUSE_MS: u64 = 10;
 
 /// How many entries of either kind may wait.
@@ -82,22 +82,34 @@ impl Backlog {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What may be written now, newest first; `None` when nothing waits.
-    fn next(&self) -> Option<Option<(String, Record)>> {
+    /// What to do next, newest first.
+    fn next(&self) -> Next {
         let mut waiting = self.waiting();
-        let next = waiting.repairs.pop_back();
-        let next = next.or_else(|| {
-            self.claims
-                .is_quiet()
-                .then(|| waiting.first_answers.pop_back())
-                .flatten()
-        });
-        if next.is_none() && waiting.first_answers.is_empty() {
-            waiting.drained = false;
-            return None;
+        if let Some((record_key, record)) = waiting.repairs.pop_back() {
+            return Next::Write { record_key, record };
         }
-        Some(next)
+        if !waiting.first_answers.is_empty() && !self.claims.is_quiet() {
+            return Next::Wait;
+        }
+        match waiting.first_answers.pop_back() {
+            Some((record_key, record)) => Next::Write { record_key, record },
+            None => {
+                waiting.drained = false;
+                Next::Rest
+            }
+        }
     }
+}
+
+enum Next {
+    Write {
+        record_key: String,
+        record: Record,
+    },
+    /// The instance has better things to do.
+    Wait,
+    /// Nothing waits.
+    Rest,
 }
 
 /// The task that writes what waits.
@@ -105,14 +117,16 @@ struct Drain(Arc<Backlog>);
 
 impl Drain {
     async fn run(&self) {
+        let mut pace = Pace::new(PAUSE_MS);
         loop {
-            runtime::sleep_millis(PAUSE_MS).await;
+            pace.pause().await;
             match self.0.next() {
-                Some(Some((record_key, record))) => {
-                    self.0.cache.set(&record_key, &record.to_bytes()).await
+                Next::Write { record_key, record } => {
+                    let entry = record.to_bytes();
+                    pace.work(self.0.cache.set(&record_key, &entry)).await;
                 }
-                Some(None) => {}
-                None => return,
+                Next::Wait => {}
+                Next::Rest => return,
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Claims: telling duplicates in other instances that a request is running.
 //!
 //! Most operations are over before a claim would be written, and a claim costs a durable write of the
-//! key-value store, so only those that last are claimed, and few at a time. A claim that is missing
+//! key-value store, so only those that last are claimed, one at a time and with pauses. A claim that is missing
 //! costs a duplicate a wasted decision; the journal sends it the first answer all the same.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
 
+use super::pace::Pace;
 use super::record::{Claim, Record};
 use crate::config::Config;
 use crate::runtime;
 use crate::store::Cache;
-
-/// The most claims that are written before the instance gets on with its work.
-const CLAIMS_A_TURN: usize = 2;
 
 /// The operations that run in this instance.
 pub(super) struct Claims {
@@ -93,30 +91,54 @@ impl Claims {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next claims to write, each with its entry; `None` when nothing runs any more.
-    fn due(&self) -> Option<Vec<(u64, String, Record)>> {
+    /// What to do next about the operations that run.
+    fn next(&self) -> Next {
         let mut running = self.running();
         if running.operations.is_empty() {
             running.watched = false;
-            return None;
+            return Next::Rest;
         }
         let now = runtime::now();
         let begun_before = now.as_millis().saturating_sub_unsigned(self.after_ms);
         let due = running
             .operations
             .iter_mut()
-            .filter(|(_, operation)| !operation.claimed && operation.since <= begun_before);
-        let claim = due.take(CLAIMS_A_TURN).map(|(number, operation)| {
-            operation.claimed = true;
-            let claim = Claim {
-                owner: runtime::uuid(now),
-                fingerprint: operation.fingerprint.clone(),
-                lease_until: now.plus_millis(self.lease_ms).as_millis(),
-            };
-            (*number, operation.record_key.clone(), Record::Claim(claim))
+            .find(|(_, operation)| !operation.claimed && operation.since <= begun_before);
+        let Some((number, operation)) = due else {
+            return Next::Wait;
+        };
+        operation.claimed = true;
+        let claim = Record::Claim(Claim {
+            owner: runtime::uuid(now),
+            fingerprint: operation.fingerprint.clone(),
+            lease_until: now.plus_millis(self.lease_ms).as_millis(),
         });
-        Some(claim.collect())
+        Next::Claim {
+            number: *number,
+            record_key: operation.record_key.clone(),
+            claim,
+        }
     }
+
+    async fn claim(&self, number: u64, record_key: &str, claim: &Record) {
+        self.cache.set(record_key, &claim.to_bytes()).await;
+        // Over meanwhile: nothing else would take this claim away.
+        if !self.running().operations.contains_key(&number) {
+            self.cache.delete(record_key).await;
+        }
+    }
+}
+
+enum Next {
+    Claim {
+        number: u64,
+        record_key: String,
+        claim: Record,
+    },
+    /// Nothing has lasted long enough.
+    Wait,
+    /// Nothing runs.
+    Rest,
 }
 
 impl Pending {
@@ -140,15 +162,19 @@ struct Watcher(Arc<Claims>);
 
 impl Watcher {
     async fn run(&self) {
+        let mut pace = Pace::new(self.0.after_ms.max(1));
         loop {
-            runtime::sleep_millis(self.0.after_ms.max(1)).await;
-            let Some(due) = self.0.due() else { return };
-            for (number, record_key, claim) in due {
-                self.0.cache.set(&record_key, &claim.to_bytes()).await;
-                // Over meanwhile: nothing else would take this claim away.
-                if !self.0.running().operations.contains_key(&number) {
-                    self.0.cache.delete(&record_key).await;
+            pace.pause().await;
+            match self.0.next() {
+                Next::Claim {
+                    number,
+                    record_key,
+                    claim,
+                } => {
+                    pace.work(self.0.claim(number, &record_key, &claim)).await;
                 }
+                Next::Wait => {}
+                Next::Rest => return,
             }
         }
     }

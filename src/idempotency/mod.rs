@@ -7,6 +7,7 @@ mod backlog;
 mod claims;
 mod fingerprint;
 mod key;
+mod pace;
 mod record;
 mod token;
 
@@ -24,10 +25,17 @@ use crate::domain::{Answer, Code, Command, Identifier, Problem};
 use crate::runtime;
 use crate::store::{Cache, Database, Entry, Journal, Recorded, Verdict, queries};
 
+/// What the key-value store held for a key. It may be old by the time it is used, as the store may lag.
+pub struct Peek {
+    record_key: String,
+    record: Option<Record>,
+}
+
 /// A request that must take effect at most once.
 pub struct Request {
     pub merchant: Identifier,
     pub key: IdempotencyKey,
+    pub peek: Peek,
     /// Hexadecimal SHA-256, see [`fingerprint`].
     pub fingerprint: String,
     pub command: Box<dyn Command>,
@@ -75,6 +83,13 @@ impl Idempotency {
         }
     }
 
+    /// Asks the key-value store about a key.
+    pub async fn peek(&self, merchant: &Identifier, key: &IdempotencyKey) -> Peek {
+        let record_key = record_key(merchant, key);
+        let record = Record::parse(self.cache.get(&record_key).await);
+        Peek { record_key, record }
+    }
+
     /// Executes a request, or answers it with what was recorded for its key.
     ///
     /// # Errors
@@ -82,8 +97,8 @@ impl Idempotency {
     /// Answers that are not final and that nothing was recorded for: the refusal of the command,
     /// `idempotency_key_reused`, `idempotency_in_progress`, `token_expired`, or a 503.
     pub async fn perform(&self, request: Request, waited: &mut bool) -> Result<Reply, Problem> {
-        let record_key = record_key(&request.merchant, &request.key);
-        if let NextAction::Reply(reply) = self.look_up(&request, &record_key, waited).await? {
+        let record_key = request.peek.record_key.clone();
+        if let NextAction::Reply(reply) = self.follow(&request, waited).await? {
             return Ok(reply);
         }
         if request.key.is_expired_token() {
@@ -125,28 +140,24 @@ impl Idempotency {
         }
     }
 
-    /// Asks the key-value store, and waits where it names a request that is still running.
-    async fn look_up(
-        &self,
-        request: &Request,
-        record_key: &str,
-        waited: &mut bool,
-    ) -> Result<NextAction, Problem> {
+    /// Follows what the key-value store knows: a replay, or a wait for a request that is still running.
+    async fn follow(&self, request: &Request, waited: &mut bool) -> Result<NextAction, Problem> {
         const FIRST_PAUSE_MS: i64 = 5;
         const LONGEST_PAUSE_MS: i64 = 200;
 
         let started = runtime::now();
         let give_up = started.plus_millis(i64::try_from(request.wait_ms).unwrap_or(i64::MAX));
+        let record_key = &request.peek.record_key;
+        let mut record = request.peek.record.clone();
         let mut pause = FIRST_PAUSE_MS;
         loop {
-            let claim = match Record::parse(self.cache.get(record_key).await) {
+            let claim = match record {
                 Some(Record::Response {
                     fingerprint,
                     answer,
                     ..
                 }) => {
                     same_request(&fingerprint, &request.fingerprint)?;
-                    runtime::yield_to_host().await;
                     return Ok(NextAction::Reply(Reply {
                         answer,
                         replayed: true,
@@ -162,22 +173,20 @@ impl Idempotency {
             let recorded =
                 queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
             if let Ok(Some(recorded)) = recorded {
-                let reply = self.replay(recorded, &request.fingerprint, record_key.to_owned())?;
+                let reply = self.replay(recorded, &request.fingerprint, record_key.clone())?;
                 return Ok(NextAction::Reply(reply));
             }
-            let now = runtime::now();
-            if now >= give_up {
-                return Err(in_progress(&claim, now.as_millis()));
+            let now = runtime::now().as_millis();
+            if now >= give_up.as_millis() {
+                return Err(in_progress(&claim, now));
             }
             *waited = true;
-            let left = give_up.as_millis().saturating_sub(now.as_millis());
-            let lease_left = claim
-                .lease_until
-                .saturating_sub(now.as_millis())
-                .saturating_add(1);
+            let left = give_up.as_millis().saturating_sub(now);
+            let lease_left = claim.lease_until.saturating_sub(now).saturating_add(1);
             let millis = pause.min(left).min(lease_left).max(1);
             runtime::sleep_millis(millis.unsigned_abs()).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE_MS);
+            record = self.peek(&request.merchant, &request.key).await.record;
         }
     }
 

@@ -12,12 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
 
-use super::Database;
+use super::{Database, DatabaseError};
 use crate::domain::{Answer, Code, Command, Decision, Given, Identifier, Problem};
 use crate::runtime::{self, Signal};
 
 /// How often an operation is decided before the client is told to come back.
 const MAX_ATTEMPTS: u32 = 5;
+
+/// How long an operation waits for the database's lock, as long as a statement in Spin.
+const PATIENCE_NANOS: u64 = 5_000_000_000;
 
 /// The most operations in one statement.
 const MAX_BATCH: usize = 64;
@@ -62,6 +65,8 @@ type Reply = Result<Verdict, Problem>;
 
 struct Job {
     entry: Entry,
+    /// When it came, on the monotonic clock.
+    since: u64,
     attempts: u32,
     /// Answers of rows whose fate is unknown, because the statement failed: it may have taken effect all
     /// the same, and the next read tells.
@@ -115,10 +120,18 @@ struct Queue {
 }
 
 /// The writing side of the database.
-#[derive(Default)]
 pub struct Journal {
     database: Database,
     queue: Mutex<Queue>,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            database: Database::impatient(),
+            queue: Mutex::default(),
+        }
+    }
 }
 
 impl Journal {
@@ -133,6 +146,7 @@ impl Journal {
         let reply = Arc::new(Mutex::new(None));
         let mut job = Job {
             entry,
+            since: runtime::monotonic_nanos(),
             attempts: 0,
             unsure: Vec::new(),
             reply: Arc::clone(&reply),
@@ -181,7 +195,7 @@ impl Journal {
         let entries: Vec<_> = batch.iter().map(|job| &job.entry).collect();
         let seen = match statements::read(&self.database, &entries).await {
             Ok(seen) => seen,
-            Err(error) => return refuse_all(batch, &error.into()),
+            Err(error) => return self.after_error(batch, error),
         };
         let mut jobs = Vec::with_capacity(batch.len());
         let mut operations = Vec::with_capacity(batch.len());
@@ -208,7 +222,11 @@ impl Journal {
             }
         }
         if !jobs.is_empty() {
-            let rows: Vec<_> = jobs.iter().map(|job| &job.entry).zip(&operations).collect();
+            let rows: Vec<_> = jobs
+                .iter()
+                .map(|job| &job.entry)
+                .zip(operations.iter().map(AsRef::as_ref))
+                .collect();
             match statements::write(&self.database, &rows).await {
                 Ok(appended) => {
                     let problem = Problem::new(Code::Busy, "others keep changing the same thing");
@@ -220,7 +238,7 @@ impl Journal {
                         }
                     }
                 }
-                Err(error) if error.is_busy() => refuse_all(jobs, &error.into()),
+                Err(error) if error.is_busy() => self.after_error(jobs, error),
                 Err(error) => {
                     let problem = error.into();
                     for (mut job, operation) in jobs.into_iter().zip(operations) {
@@ -230,8 +248,28 @@ impl Journal {
                 }
             }
         }
+        self.put_back(again);
+    }
+
+    /// Jobs that had no effect: a lock is worth waiting for, together with what arrives meanwhile.
+    fn after_error(&self, jobs: Vec<Job>, error: DatabaseError) {
+        let waits = error.is_busy();
+        let now = runtime::monotonic_nanos();
+        let problem = Problem::from(error);
+        let mut again = Vec::new();
+        for job in jobs {
+            if waits && now.saturating_sub(job.since) < PATIENCE_NANOS {
+                again.push(job);
+            } else {
+                job.reply(Err(problem.clone()));
+            }
+        }
+        self.put_back(again);
+    }
+
+    fn put_back(&self, jobs: Vec<Job>) {
         let mut queue = lock(&self.queue);
-        for job in again.into_iter().rev() {
+        for job in jobs.into_iter().rev() {
             queue.waiting.push_front(job);
         }
     }
@@ -263,10 +301,4 @@ impl Drop for Leader {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn refuse_all(jobs: Vec<Job>, problem: &Problem) {
-    for job in jobs {
-        job.reply(Err(problem.clone()));
-    }
 }

@@ -33,7 +33,7 @@ pub(super) async fn read(
 /// Appends the operations whose key is new and whose guard holds; returns their keys.
 pub(super) async fn write(
     database: &Database,
-    operations: &[(&Entry, &Box<Operation>)],
+    operations: &[(&Entry, &Operation)],
 ) -> Result<BTreeSet<Id>, DatabaseError> {
     let rows = database.execute(WRITE, [new_rows(operations)]).await?;
     rows.iter().map(appended).collect()
@@ -66,7 +66,7 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
     Ok((recorded, snapshot))
 }
 
-fn new_rows(operations: &[(&Entry, &Box<Operation>)]) -> Value {
+fn new_rows(operations: &[(&Entry, &Operation)]) -> Value {
     #[derive(Serialize)]
     struct New<'a> {
         merchant_id: &'a Identifier,

@@ -82,7 +82,7 @@ impl Native {
         rows.iter().map(|row| seen(row).unwrap()).collect()
     }
 
-    fn write(&self, operations: &[(&Entry, &Box<Operation>)]) -> BTreeSet<Id> {
+    fn write(&self, operations: &[(&Entry, &Operation)]) -> BTreeSet<Id> {
         let rows = self.execute(WRITE, new_rows(operations));
         rows.iter().map(|row| appended(row).unwrap()).collect()
     }
@@ -194,7 +194,10 @@ fn each_row_of_a_batch_stands_or_falls_by_its_own_guard() {
     let operations: Vec<_> = seen
         .map(|(pay, (_, seen))| decide(pay, &seen).unwrap())
         .collect();
-    let rows: Vec<_> = pays.into_iter().zip(&operations).collect();
+    let rows: Vec<_> = pays
+        .into_iter()
+        .zip(operations.iter().map(AsRef::as_ref))
+        .collect();
 
     // Meanwhile another key pays o2, and the key of the third row is used.
     db.perform(&entry("m", "other", 30, pay("o2", 10, None)));
@@ -330,7 +333,7 @@ proptest! {
                 }
                 Step::Write { rows } => {
                     let rows: Vec<_> = kept.drain(..rows.min(kept.len())).collect();
-                    let rows: Vec<_> = rows.iter().map(|(entry, row)| (entry, row)).collect();
+                    let rows: Vec<_> = rows.iter().map(|(entry, row)| (entry, row.as_ref())).collect();
                     for id in db.write(&rows) {
                         let mine: Vec<_> = rows.iter().filter(|(entry, _)| entry.id() == id).collect();
                         let (recorded, _) = db.read(&[mine[0].0]).pop().unwrap();
