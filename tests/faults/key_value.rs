@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::answer::Answer;
-use crate::support::client::Shop;
+use crate::support::client::{Shop, order_body};
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
 use crate::support::site::Site;
@@ -157,6 +157,31 @@ async fn a_truncated_entry_is_never_replayed() {
         stores::overwrite(&site.key_value(), &name, &value[..length]);
         shop.pay(&order_no, &key, 10).await.replays(&answer);
     }
+}
+
+/// R9, invariants 3 and 10: what is cached for a key is for its merchant and its body only.
+#[tokio::test]
+async fn a_cached_answer_is_for_its_merchant_and_its_body_only() {
+    let site = Site::new();
+    let server = site.start();
+    let (shop, other) = (server.shop(), server.other_shop());
+    let (order_no, user_id, key) = (fresh("order"), fresh("user"), fresh("k"));
+    let mut payments = Vec::new();
+    for merchant in [&shop, &other] {
+        merchant.deposit(&user_id, 10).await;
+        let body = order_body(&order_no, &user_id, 10);
+        let created = merchant.command("/v1/orders", &fresh("create"), &body);
+        created.send().await.first(201);
+        let payment = merchant.pay(&order_no, &key, 10).await;
+        payment.first(200);
+        cached(&site, &payment).await;
+        let reused = merchant.pay(&order_no, &key, 11).await;
+        reused.problem(422, "idempotency_key_reused");
+        payments.push(payment);
+    }
+    shop.pay(&order_no, &key, 10).await.replays(&payments[0]);
+    other.pay(&order_no, &key, 10).await.replays(&payments[1]);
+    assert_eq!(audit(&site).succeeded, 2);
 }
 
 /// The walk, step 5: a replay from the journal repairs the cache.

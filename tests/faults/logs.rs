@@ -29,7 +29,7 @@ fn complete(line: &Value) {
     assert!(line["milliseconds"].is_number(), "{line}");
 }
 
-/// Issue of a log: who, what, how it ended, whether it was a replay.
+/// One line says who, what, how it ended, whether it was a replay.
 #[tokio::test]
 async fn every_request_is_one_complete_line() {
     let site = Site::new();

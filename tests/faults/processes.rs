@@ -1,5 +1,7 @@
 //! Several host processes on one data directory, and instances that serve one request only.
 
+use std::collections::BTreeSet;
+
 use futures::future::join_all;
 
 use crate::scene::settled;
@@ -128,6 +130,55 @@ async fn two_processes_never_pay_one_order_twice() {
     }
     assert_eq!(shop.balance(&user_id).await, 850);
     assert_eq!(audit(&site).succeeded, 15);
+}
+
+/// Invariant 5: what one process decided on a balance that another has changed does not count.
+#[tokio::test]
+async fn two_processes_never_overdraw_one_wallet() {
+    let site = Site::new();
+    let servers = start_together(&site, 2);
+    let shop = servers[0].shop();
+    let user_id = fresh("user");
+    shop.deposit(&user_id, 100).await;
+    let mut calls = Vec::new();
+    for number in 0..20 {
+        let order_no = shop.order_of(&user_id, 10).await;
+        let call = shop.pay_call(&order_no, &fresh("k"), 10);
+        calls.push(call.to(&servers[number % 2].base));
+    }
+    join_all(calls.iter().map(|call| call.clone().send())).await;
+    let answers = join_all(calls.iter().map(settled)).await;
+    let paid = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(paid, 10);
+    for declined in answers.iter().filter(|answer| answer.status != 200) {
+        declined.problem(402, "insufficient_funds");
+    }
+    assert_eq!(shop.balance(&user_id).await, 0);
+    assert_eq!(audit(&site).succeeded, 10);
+}
+
+/// Invariant 5: deposits through two processes add up, and no two answers show the same balance.
+#[tokio::test]
+async fn deposits_through_two_processes_add_up() {
+    let site = Site::new();
+    let servers = start_together(&site, 2);
+    let user_id = fresh("user");
+    let calls: Vec<Call> = (0..20)
+        .map(|number| {
+            let shop = servers[number % 2].shop();
+            shop.deposit_call(&user_id, &fresh("k"), 10)
+        })
+        .collect();
+    join_all(calls.iter().map(|call| call.clone().send())).await;
+    let answers = join_all(calls.iter().map(settled)).await;
+    let shown = answers.iter().map(|answer| {
+        let deposit = answer.ok(201);
+        deposit["balance"].as_u64().unwrap()
+    });
+    let shown: BTreeSet<u64> = shown.collect();
+    let expected: BTreeSet<u64> = (1..=20).map(|number| number * 10).collect();
+    assert_eq!(shown, expected);
+    audit(&site);
 }
 
 /// No correctness rests on the memory of an instance: a fresh one for every request.

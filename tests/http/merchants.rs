@@ -28,6 +28,27 @@ async fn one_key_of_two_merchants_is_two_operations() {
     assert_eq!(other.balance(&user_id).await, 10);
 }
 
+/// R9, the other way round in time: keys that one merchant has long used and replayed.
+#[tokio::test]
+async fn keys_that_another_merchant_has_replayed_are_free() {
+    let (shop, other) = (shop(), other_shop());
+    let user_id = fresh("user");
+    let keys: Vec<String> = (0..10).map(|_| fresh("k")).collect();
+    let mut ours = Vec::new();
+    for key in &keys {
+        let call = shop.deposit_call(&user_id, key, 10);
+        let answer = call.clone().send().await;
+        answer.first(201);
+        call.send().await.replays(&answer);
+        ours.push(answer);
+    }
+    for (key, ours) in keys.iter().zip(&ours) {
+        let theirs = other.deposit_call(&user_id, key, 10).send().await;
+        assert_ne!(theirs.first(201)["deposit_id"], ours.json()["deposit_id"]);
+    }
+    assert_eq!(other.balance(&user_id).await, 100);
+}
+
 /// Invariant 10: order numbers, users and request numbers are names within one merchant.
 #[tokio::test]
 async fn equal_names_of_two_merchants_are_different_things() {
