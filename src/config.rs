@@ -1,4 +1,5 @@
-//! The configuration: Spin variables, parsed once for an instance. A missing secret closes the door.
+//! The configuration: Spin variables, parsed once for an instance. What is missing closes the doors that
+//! need it.
 
 use sha2::{Digest, Sha256};
 use spin_sdk::variables;
@@ -9,8 +10,7 @@ use crate::domain::{Code, FieldError, Identifier, Problem};
 /// The variables of `spin.toml`, parsed.
 pub struct Config {
     api_keys: Vec<(Identifier, [u8; 32])>,
-    /// The key of the submit tokens' MAC.
-    pub token_secret: Vec<u8>,
+    token_secret: Vec<u8>,
     pub token_ttl_seconds: i64,
     /// How long a claim holds others off, milliseconds.
     pub claim_lease_ms: i64,
@@ -19,15 +19,19 @@ pub struct Config {
     /// How long a duplicate waits for the first answer, milliseconds.
     pub default_wait_ms: u64,
     pub max_wait_ms: u64,
+    faults: Vec<FieldError>,
 }
 
+/// The one variable that routes without tokens do without.
+const TOKEN_SECRET: &str = "#token_secret";
+
 impl Config {
-    /// Reads all variables; the faults of all of them together are a `not_configured` problem.
-    pub async fn load() -> Result<Self, Problem> {
+    /// Reads all variables.
+    pub async fn load() -> Self {
         let mut faults = Faults(Vec::new());
         let api_keys = faults.text("api_keys").await;
         let token_secret = faults.text("token_secret").await;
-        let config = Self {
+        Self {
             api_keys: match parse_api_keys(&api_keys) {
                 Ok(keys) => keys,
                 Err(detail) if !api_keys.is_empty() => {
@@ -51,8 +55,36 @@ impl Config {
                 .number("max_wait_ms", 0, 600_000)
                 .await
                 .unsigned_abs(),
-        };
-        faults.into_result().map(|()| config)
+            faults: faults.0,
+        }
+    }
+
+    /// Whether every variable is set and well formed.
+    ///
+    /// # Errors
+    ///
+    /// `not_configured`, which names those that are not. The other checks do the same for fewer.
+    pub fn check(&self) -> Result<(), Problem> {
+        not_configured(self.faults.iter())
+    }
+
+    /// Whether all is there that a route without submit tokens needs.
+    pub fn check_without_tokens(&self) -> Result<(), Problem> {
+        not_configured(
+            self.faults
+                .iter()
+                .filter(|fault| fault.pointer != TOKEN_SECRET),
+        )
+    }
+
+    /// The key of the submit tokens' MAC.
+    pub fn token_secret(&self) -> Result<&[u8], Problem> {
+        not_configured(
+            self.faults
+                .iter()
+                .filter(|fault| fault.pointer == TOKEN_SECRET),
+        )?;
+        Ok(&self.token_secret)
     }
 
     /// The merchant of an API key. Every key is compared, in constant time.
@@ -119,23 +151,23 @@ impl Faults {
         }
         least
     }
+}
 
-    fn into_result(self) -> Result<(), Problem> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<_> = self
-            .0
-            .iter()
-            .map(|fault| fault.pointer.trim_start_matches('#'))
-            .collect();
-        let mut problem = Problem::new(
-            Code::NotConfigured,
-            format!("variables to set: {}", names.join(", ")),
-        );
-        problem.errors = self.0;
-        Err(problem)
+fn not_configured<'a>(faults: impl Iterator<Item = &'a FieldError>) -> Result<(), Problem> {
+    let faults: Vec<_> = faults.cloned().collect();
+    if faults.is_empty() {
+        return Ok(());
     }
+    let names: Vec<_> = faults
+        .iter()
+        .map(|fault| fault.pointer.trim_start_matches('#'))
+        .collect();
+    let mut problem = Problem::new(
+        Code::NotConfigured,
+        format!("variables to set: {}", names.join(", ")),
+    );
+    problem.errors = faults;
+    Err(problem)
 }
 
 #[cfg(test)]
@@ -164,6 +196,7 @@ mod tests {
             claim_after_ms: 20,
             default_wait_ms: 2_000,
             max_wait_ms: 25_000,
+            faults: Vec::new(),
         };
         assert_eq!(config.merchant("two").map(Identifier::as_str), Some("b"));
         for wrong in ["", "on", "one ", "a=one", "three"] {

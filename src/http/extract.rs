@@ -35,7 +35,8 @@ impl FromRequestParts<Arc<App>> for Merchant {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
-        let config = app.config()?;
+        let config = &app.config;
+        config.check_without_tokens()?;
         let mut values = parts.headers.get_all(AUTHORIZATION).iter();
         let key = match (
             values.next().and_then(|value| value.to_str().ok()),
@@ -151,11 +152,6 @@ impl Submission {
         self.token_in_body = token.and_then(|token| token.as_str().map(str::to_owned));
     }
 
-    /// Whether there is no body, or an empty object.
-    pub fn is_empty(&self) -> bool {
-        self.body.is_null() || self.body.as_object().is_some_and(serde_json::Map::is_empty)
-    }
-
     /// Executes `command` at most once. `path` are the parameters of the path; `default_key` is the key
     /// of a request that names none.
     pub async fn perform(
@@ -186,7 +182,7 @@ impl Submission {
         };
         let fingerprint = fingerprint(operation, path, &self.body)
             .map_err(|error| Problem::new(Code::BodyInvalid, error.to_string()))?;
-        let config = self.app.config()?;
+        let config = &self.app.config;
         let wait_ms = preferred_wait_ms(&self.headers)
             .unwrap_or(config.default_wait_ms)
             .min(config.max_wait_ms);
@@ -240,7 +236,7 @@ fn key_in_headers(
 }
 
 fn key_of_token(app: &App, merchant: &Identifier, token: &str) -> Result<IdempotencyKey> {
-    let secret = &app.config()?.token_secret;
+    let secret = app.config.token_secret()?;
     let token = SubmitToken::verify(secret, merchant, token.trim(), runtime::now())
         .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
     Ok(IdempotencyKey::of_token(&token))

@@ -20,15 +20,8 @@ use crate::idempotency::Idempotency;
 
 /// What the handlers share: caches only, nothing that an outcome depends on.
 pub struct App {
-    config: Result<Config, Problem>,
+    config: Config,
     idempotency: Idempotency,
-}
-
-impl App {
-    /// The configuration, or what is missing in it.
-    fn config(&self) -> Result<&Config, Problem> {
-        self.config.as_ref().map_err(Problem::clone)
-    }
 }
 
 /// The instance's router; a faulty configuration is read again for each request.
@@ -40,7 +33,7 @@ pub async fn serve(request: Request) -> Response {
         Some(router) => router.clone(),
         None => {
             let config = Config::load().await;
-            let complete = config.is_ok();
+            let complete = config.check().is_ok();
             let router = router(config);
             if complete {
                 ROUTER.get_or_init(|| router).clone()
@@ -53,8 +46,8 @@ pub async fn serve(request: Request) -> Response {
     response
 }
 
-fn router(config: Result<Config, Problem>) -> Router {
-    let idempotency = Idempotency::new(config.as_ref().ok());
+fn router(config: Config) -> Router {
+    let idempotency = Idempotency::new(&config);
     Router::new()
         .route("/v1/tokens", post(routes::tokens::issue))
         .route(

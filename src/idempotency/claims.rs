@@ -45,11 +45,11 @@ pub(super) struct Pending {
 }
 
 impl Claims {
-    pub fn new(config: Option<&Config>, cache: Arc<Cache>) -> Self {
+    pub fn new(config: &Config, cache: Arc<Cache>) -> Self {
         Self {
             cache,
-            lease_ms: config.map_or(0, |config| config.claim_lease_ms),
-            after_ms: config.map_or(0, |config| config.claim_after_ms),
+            lease_ms: config.claim_lease_ms,
+            after_ms: config.claim_after_ms,
             running: Mutex::default(),
         }
     }

@@ -70,8 +70,8 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// With the lifetimes of `config`; without one no request gets here.
-    pub fn new(config: Option<&Config>) -> Self {
+    /// With the lifetimes of `config`.
+    pub fn new(config: &Config) -> Self {
         let cache = Arc::new(Cache::default());
         let claims = Arc::new(Claims::new(config, Arc::clone(&cache)));
         Self {

@@ -101,13 +101,13 @@ pub async fn payments_of_order(
     merchant: &Identifier,
     order_no: &Identifier,
 ) -> Result<Vec<Payment>, DatabaseError> {
-    payments(
-        database,
-        "p.order_no = ?2 ORDER BY p.rowid",
-        merchant,
-        order_no.as_str(),
-    )
-    .await
+    // One condition for each of the two indexes.
+    let live = "p.order_no = ?2 AND p.status IN ('processing', 'succeeded')";
+    let failed = "p.order_no = ?2 AND p.status = 'failed'";
+    let mut found = payments(database, failed, merchant, order_no.as_str()).await?;
+    found.extend(payments(database, live, merchant, order_no.as_str()).await?);
+    found.sort_by_key(|payment| payment.created_at);
+    Ok(found)
 }
 
 /// The payment of that identifier.

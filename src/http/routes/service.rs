@@ -24,7 +24,7 @@ pub(crate) async fn health() -> Response {
 /// `GET /readyz`: 200 when it can take payments, otherwise 503 that names what is missing. The key-value
 /// store may be down: payments need it for speed only.
 pub(crate) async fn ready(State(app): Shared) -> Result {
-    app.config()?;
+    app.config.check()?;
     queries::ping(&app.idempotency.database).await?;
     Ok(Json(Status { status: "ready" }).into_response())
 }

@@ -4,14 +4,19 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use crate::domain::{Code, Problem, Timestamp};
+use crate::domain::Timestamp;
 use crate::http::extract::Submission;
 use crate::http::respond::Result;
 use crate::idempotency::SubmitToken;
 use crate::runtime;
+
+/// The body is `{}` or none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
 
 #[derive(Serialize)]
 struct Token {
@@ -21,20 +26,14 @@ struct Token {
 
 /// `POST /v1/tokens`: 201 with a token. Writes nothing, so it needs no key.
 pub(crate) async fn issue(State(app): Shared, submission: Submission) -> Result {
-    if !submission.is_empty() {
-        return Err(Problem::new(Code::BodyInvalid, "the body is {} or none"));
-    }
-    let config = app.config()?;
+    let _: Option<Nothing> = submission.body()?;
+    let config = &app.config;
+    let secret = config.token_secret()?;
     let now = runtime::now();
     let expires_at = now.plus_millis(config.token_ttl_seconds.saturating_mul(1000));
     // The token holds whole seconds.
     let expires_at =
         Timestamp::from_millis(expires_at.as_millis().div_euclid(1000).saturating_mul(1000));
-    let token = SubmitToken::issue(
-        &config.token_secret,
-        &submission.merchant,
-        runtime::uuid(now),
-        expires_at,
-    );
+    let token = SubmitToken::issue(secret, &submission.merchant, runtime::uuid(now), expires_at);
     Ok((StatusCode::CREATED, Json(Token { token, expires_at })).into_response())
 }
