@@ -140,7 +140,17 @@ impl FromRequest<Arc<App>> for Submission {
 impl Submission {
     /// The body as a `T`; unknown fields are the business of `T`.
     pub fn body<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_path_to_error::deserialize(&self.body).map_err(|error| body_fault(&error))
+        serde_path_to_error::deserialize(&self.body).map_err(|error| {
+            if self.body.is_null() {
+                Problem::at(
+                    Code::BodyInvalid,
+                    "",
+                    "a JSON object is required as the body",
+                )
+            } else {
+                body_fault(&error)
+            }
+        })
     }
 
     /// Takes a submit token out of the body: it is no part of the fingerprint.
@@ -320,14 +330,13 @@ async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Value>
         let detail = "send the body as application/json in UTF-8";
         return Err(Problem::new(Code::MediaTypeUnsupported, detail));
     }
-    let StrictJson(body) = serde_json::from_slice(&bytes).map_err(|error| {
-        Problem::at(
-            Code::BodyInvalid,
-            "",
-            format!("the body is not valid JSON: {error}"),
-        )
-    })?;
-    Ok(body)
+    let invalid = |detail| Problem::at(Code::BodyInvalid, "", detail);
+    match serde_json::from_slice(&bytes) {
+        // Structs would be read from arrays too.
+        Ok(StrictJson(body)) if body.is_object() => Ok(body),
+        Ok(_) => Err(invalid("the body is not a JSON object".to_owned())),
+        Err(error) => Err(invalid(format!("the body is not valid JSON: {error}"))),
+    }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
