@@ -1,5 +1,6 @@
 //! One JSON line on stderr for each request. It never holds a key, a token, a secret or a body.
 
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{MatchedPath, Request};
@@ -76,7 +77,8 @@ pub(super) async fn log(mut request: Request, next: Next) -> Response {
             milliseconds: f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0,
         };
         if let Ok(line) = serde_json::to_string(&line) {
-            eprintln!("{line}");
+            // Not `eprintln!`, which panics where stderr is full or gone.
+            _ = writeln!(std::io::stderr(), "{line}");
         }
     });
     response
