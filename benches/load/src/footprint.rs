@@ -3,14 +3,13 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use tokio::time::sleep;
 
-use crate::drive::{Load, drive};
-use crate::host::{Host, Program, REST};
+use crate::host::{Host, Program};
 use crate::shop::Shop;
 
 /// Orders of one step of the mixed load.
@@ -19,17 +18,24 @@ const STEP: usize = 500;
 /// Requests for each order: create, pay, replay, and two looks.
 const REQUESTS: usize = 5;
 
-const CONNECTIONS: usize = 64;
+/// How long instances may take to end behind the last answer before the look does not wait for them.
+const END_LIMIT: Duration = Duration::from_secs(180);
 
 /// What the memory was at one point.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     /// Requests so far.
     pub requests: usize,
-    /// The host at rest, bytes; `None` where the system does not tell.
+    /// The host right after the last answer, bytes; `None` where the system does not tell.
+    pub busy: Option<u64>,
+    /// The host when all instances are gone, bytes.
     pub resident: Option<u64>,
-    /// The largest instance since the mark before, bytes of linear memory.
-    pub instance: u64,
+    /// How long it took until they were gone.
+    pub lingered: Duration,
+    /// The peak of linear memory of the largest instance since the mark before, bytes.
+    pub largest: u64,
+    /// The mean of the peaks of all of them.
+    pub mean: f64,
 }
 
 /// The size of the component that a manifest names, in bytes.
@@ -70,23 +76,14 @@ pub async fn growth(
 
     let steps = requests.div_ceil(STEP * REQUESTS).max(2);
     let first = steps.div_ceil(5);
-    let mut seen = 0;
+    let mut gone = Gone::default();
     let mut marks = Vec::new();
     let mut paid: Vec<String> = Vec::new();
     for step in 1..=steps {
-        paid = mixed(&host, &mut shop, &paid).await?;
+        paid = mixed(&mut shop, &paid).await?;
         if step == first || step == steps {
-            // Instances say what they used when they are dropped.
-            sleep(REST).await;
-            let log = std::fs::read(&log)?;
-            let new = String::from_utf8_lossy(log.get(seen..).unwrap_or_default());
-            let mark = Mark {
-                requests: step * STEP * REQUESTS,
-                resident: host.resident_memory(),
-                instance: new.lines().filter_map(peak_memory).max().unwrap_or(0),
-            };
-            eprintln!("memory after {} requests taken", mark.requests);
-            seen = log.len();
+            let mark = look(&host, &log, shop.sent(), &mut gone).await?;
+            eprintln!("memory: looked after {} requests", mark.requests);
             marks.push(mark);
         }
     }
@@ -95,9 +92,52 @@ pub async fn growth(
         .context("there are two marks")
 }
 
+/// What the instances that are gone said.
+#[derive(Default)]
+struct Gone {
+    requests: usize,
+    /// How much of the log was read.
+    read: usize,
+}
+
+/// Looks at the memory now and when the instances that served `sent` requests are gone.
+async fn look(host: &Host, log: &Path, sent: usize, gone: &mut Gone) -> Result<Mark> {
+    let busy = host.resident_memory();
+    let started = Instant::now();
+    let mut peaks = Vec::new();
+    while gone.requests < sent && started.elapsed() < END_LIMIT {
+        sleep(Duration::from_millis(250)).await;
+        let log = std::fs::read(log)?;
+        let new = log.get(gone.read..).unwrap_or_default();
+        let lines = new
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        for instance in String::from_utf8_lossy(&new[..lines])
+            .lines()
+            .filter_map(instance)
+        {
+            gone.requests += instance.requests;
+            peaks.push(instance.peak_memory_bytes);
+        }
+        gone.read += lines;
+    }
+    if gone.requests < sent {
+        eprintln!("memory: after {END_LIMIT:?} there are still instances");
+    }
+    Ok(Mark {
+        requests: sent,
+        busy,
+        resident: host.resident_memory(),
+        lingered: started.elapsed(),
+        largest: peaks.iter().copied().max().unwrap_or(0),
+        mean: peaks.iter().sum::<u64>() as f64 / peaks.len() as f64,
+    })
+}
+
 /// Creates orders, then pays them while those `paid` before are replayed and looked at. Returns the
 /// orders that are now paid.
-async fn mixed(host: &Host, shop: &mut Shop, paid: &[String]) -> Result<Vec<String>> {
+async fn mixed(shop: &mut Shop, paid: &[String]) -> Result<Vec<String>> {
     let orders = shop.orders(STEP).await?;
     // The first step has none before, and looks at orders that are not paid yet.
     let mut calls = Vec::with_capacity(STEP * (REQUESTS - 1));
@@ -112,8 +152,7 @@ async fn mixed(host: &Host, shop: &mut Shop, paid: &[String]) -> Result<Vec<Stri
         }
         calls.push(shop.look(order)?);
     }
-    let load = Arc::new(Load::Once(calls));
-    drive(host.address, CONNECTIONS, &load, None).await?;
+    shop.all(calls).await?;
     Ok(orders)
 }
 
@@ -125,14 +164,15 @@ struct Line {
 
 #[derive(Deserialize)]
 struct Instance {
+    requests: usize,
     peak_memory_bytes: u64,
 }
 
-/// The peak memory in a line of the host's log, which has lines of the component too.
-fn peak_memory(line: &str) -> Option<u64> {
+/// The instance in a line of the host's log, which has lines of the component too.
+fn instance(line: &str) -> Option<Instance> {
     let start = line.find(r#"{"instance":"#)?;
     let line: Line = serde_json::from_str(line.get(start..)?).ok()?;
-    Some(line.instance.peak_memory_bytes)
+    Some(line.instance)
 }
 
 #[cfg(test)]
@@ -149,7 +189,8 @@ mod tests {
     #[test]
     fn instances_are_told_from_the_components_lines() {
         let line = r#"{"instance":{"requests":128,"peak_memory_bytes":65536,"failed":false}}"#;
-        assert_eq!(peak_memory(line), Some(65536));
-        assert_eq!(peak_memory(r#"{"method":"GET","status":200}"#), None);
+        let found = instance(line).unwrap();
+        assert_eq!((found.requests, found.peak_memory_bytes), (128, 65536));
+        assert!(instance(r#"{"method":"GET","status":200}"#).is_none());
     }
 }

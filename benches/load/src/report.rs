@@ -31,6 +31,8 @@ pub struct Report {
     table: String,
     measures: Vec<Value>,
     short: Vec<String>,
+    /// The host under load: not judged, but what growth comes of.
+    busy: Vec<Value>,
 }
 
 impl Report {
@@ -72,29 +74,43 @@ impl Report {
 
     /// Adds what the long load did to memory.
     pub fn growth(&mut self, [early, late]: [Mark; 2]) {
-        let largest = early.instance.max(late.instance);
         self.bytes(
             "instance-memory",
             "linear memory of the largest instance",
-            largest,
+            early.largest.max(late.largest),
             INSTANCE,
         );
+        let requests = [early.requests, late.requests];
         self.grown(
             "instance-growth",
-            "largest instance, late / early",
-            [early.requests, late.requests],
-            [early.instance, late.instance],
+            "mean peak of an instance, late / early",
+            requests,
+            [early.mean, late.mean],
         );
-        match (early.resident, late.resident) {
-            (Some(first), Some(second)) => self.grown(
-                "host-growth",
-                "resident memory of the host at rest, late / early",
-                [early.requests, late.requests],
-                [first, second],
-            ),
-            _ => self
-                .table
-                .push_str("----  host-growth: only measured on Linux\n"),
+        let (Some(first), Some(second)) = (early.resident, late.resident) else {
+            self.table
+                .push_str("----  host-growth: only measured on Linux\n");
+            return;
+        };
+        self.grown(
+            "host-growth",
+            "resident memory of the host without instances, late / early",
+            requests,
+            [first as f64, second as f64],
+        );
+        for mark in [early, late] {
+            let busy = mark.busy.map_or(f64::NAN, |bytes| bytes as f64 / 1e6);
+            let lingered = mark.lingered.as_secs_f64();
+            _ = writeln!(
+                self.table,
+                "      right after request {:>7} {busy:>8.2} MB, {lingered:.1} s until no instance was left",
+                mark.requests
+            );
+            self.busy.push(json!({
+                "requests": mark.requests,
+                "megabytes": busy,
+                "seconds_until_no_instance_was_left": lingered,
+            }));
         }
     }
 
@@ -117,8 +133,8 @@ impl Report {
         }));
     }
 
-    fn grown(&mut self, name: &'static str, title: &str, requests: [usize; 2], bytes: [u64; 2]) {
-        let [first, second] = bytes.map(|bytes| bytes as f64 / 1e6);
+    fn grown(&mut self, name: &'static str, title: &str, requests: [usize; 2], bytes: [f64; 2]) {
+        let [first, second] = bytes.map(|bytes| bytes / 1e6);
         let ratio = second / first;
         let value = format!("ratio {ratio:.2}");
         let target = Target::AtMost(GROWTH);
@@ -177,6 +193,7 @@ impl Report {
             "processors": std::thread::available_parallelism().map_or(0, usize::from),
             "missed": self.short,
             "measures": self.measures,
+            "host_right_after_load": self.busy,
         })
     }
 }
@@ -192,13 +209,18 @@ fn side(sample: &Sample) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn mark(requests: usize, resident: u64) -> Mark {
         Mark {
             requests,
+            busy: Some(2 * resident),
             resident: Some(resident),
-            instance: 2_000_000,
+            lingered: Duration::from_secs(1),
+            largest: 2_000_000,
+            mean: 1e6,
         }
     }
 

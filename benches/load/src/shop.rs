@@ -25,14 +25,16 @@ const CURRENCY: &str = "EUR";
 pub struct Shop {
     server: SocketAddr,
     orders: usize,
+    sent: usize,
 }
 
 impl Shop {
     /// Fills the wallets.
     pub async fn open(host: &Host) -> Result<Self> {
-        let shop = Self {
+        let mut shop = Self {
             server: host.address,
             orders: 0,
+            sent: 0,
         };
         let deposits = (0..WALLETS).map(|wallet| {
             let path = format!("/v1/accounts/{}/deposits", user(wallet));
@@ -40,7 +42,8 @@ impl Shop {
             shop.post(&path, StatusCode::CREATED)?
                 .body(&format!("deposit-{wallet}"), &body)
         });
-        shop.all(deposits.collect::<Result<_>>()?).await?;
+        let deposits = deposits.collect::<Result<_>>()?;
+        shop.all(deposits).await?;
         Ok(shop)
     }
 
@@ -59,8 +62,8 @@ impl Shop {
             self.post("/v1/orders", StatusCode::CREATED)?
                 .body(&format!("create-{order_no}"), &body)
         };
-        let calls = range.clone().map(create);
-        self.all(calls.collect::<Result<_>>()?).await?;
+        let calls = range.clone().map(create).collect::<Result<_>>()?;
+        self.all(calls).await?;
         Ok(range.map(order).collect())
     }
 
@@ -125,8 +128,14 @@ impl Shop {
         Call::new(self.server, Method::POST, path, status)?.authorized(API_KEY)
     }
 
+    /// How many requests went out through [`Self::all`].
+    pub fn sent(&self) -> usize {
+        self.sent
+    }
+
     /// Sends all calls once.
-    async fn all(&self, calls: Vec<Call>) -> Result<()> {
+    pub async fn all(&mut self, calls: Vec<Call>) -> Result<()> {
+        self.sent += calls.len();
         let load = Arc::new(Load::Once(calls));
         drive(self.server, CONNECTIONS, &load, None).await?;
         Ok(())
