@@ -27,7 +27,7 @@ pub struct Program {
     pub cache: PathBuf,
 }
 
-/// A running host. Dropped, it is killed.
+/// A running host. Dropped, it is killed, and its data can be removed.
 pub struct Host {
     child: Child,
     pub address: SocketAddr,
@@ -88,6 +88,19 @@ impl Host {
     pub fn resident_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
         resident(&status)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.start_kill();
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

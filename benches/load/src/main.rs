@@ -87,7 +87,7 @@ async fn main() -> ExitCode {
     }
     let outcome = tokio::select! {
         outcome = run(&options) => outcome,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,6 +96,20 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ready at the first SIGINT or SIGTERM, so that no host and no data stay behind.
+async fn interrupted() {
+    #[cfg(unix)]
+    if let Ok(mut terminate) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    {
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = tokio::signal::ctrl_c() => return,
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
 }
 
 async fn run(options: &Options) -> Result<()> {
