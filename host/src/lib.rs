@@ -14,6 +14,7 @@
 //! - [`imports`]: the interfaces the component imports, on top of those traits.
 //! - [`handler`]: requests in, answers out, without a socket ([`Handler`]); [`instances`] says how
 //!   long an instance lives.
+//! - [`faults`]: what a test may do to the database.
 //! - [`server`]: the HTTP/1.1 server around the handler ([`serve`]).
 //!
 //! A simulation embeds it like this: [`Setup::load`], replace or wrap what it wants to control in
@@ -23,6 +24,7 @@
 
 pub mod allowed_hosts;
 pub mod app;
+pub mod faults;
 pub mod handler;
 pub mod imports;
 pub mod instances;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use payonce_host::faults::LosesResults;
 use payonce_host::{App, Handler, Limits, Options, Setup, serve};
 use tokio::net::TcpListener;
 
@@ -75,6 +76,10 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 
+    /// For tests: the next statement that begins with this text takes effect and reports an error.
+    #[arg(long, value_name = "SQL")]
+    lose_result: Vec<String>,
+
     /// How long requests may take to finish when the host is told to stop.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     shutdown_grace: Duration,
@@ -114,7 +119,7 @@ async fn start(arguments: Arguments) -> Result<()> {
             .unwrap_or(Path::new(""))
             .join("target/payonce-host")
     });
-    let setup = Setup::load(&Options {
+    let mut setup = Setup::load(&Options {
         manifest,
         state_dir: arguments.state_dir,
         runtime_config: arguments.runtime_config_file,
@@ -123,6 +128,12 @@ async fn start(arguments: Arguments) -> Result<()> {
         max_instance_memory: arguments.max_instance_memory,
     })?;
     setup.run_sqlite(&arguments.sqlite).await?;
+    if !arguments.lose_result.is_empty() {
+        for database in setup.services.databases.values_mut() {
+            let lost = arguments.lose_result.clone();
+            *database = Arc::new(LosesResults::new(Arc::clone(database), lost));
+        }
+    }
     let app = Arc::new(App::new(setup)?);
     let limits = Limits {
         reuse: arguments.max_instance_reuse_count,

@@ -1,9 +1,9 @@
 //! Cached responses on their way to the key-value store, behind the answers they belong to.
 //!
-//! A write costs about as much as a payment, so it must not stand in the way of one: repairs, which
-//! somebody has asked for twice already, are written one at a time with a pause between them, first
-//! answers only while the instance has nothing else to do. What piles up is shed, oldest first; the
-//! journal answers in its place.
+//! A write costs about as much as a payment, so it must not stand in the way of one. Repairs, which
+//! somebody has asked for twice already, are written one at a time with pauses; a first answer only when
+//! the instance has had nothing else to do for a while, so of a burst only the last. What piles up is
+//! shed, oldest first: the journal answers in its place, and the first replay repairs the cache.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,11 @@ use crate::store::Cache;
 /// The least pause before each write, milliseconds.
 const PAUSE_MS: u64 = 10;
 
-/// How many entries of either kind may wait.
-const LIMIT: usize = 8;
+/// How long an instance must have been quiet before it writes a first answer.
+const QUIET_NANOS: u64 = 50_000_000;
+
+/// How many repairs may wait.
+const MOST_REPAIRS: usize = 4;
 
 /// Entries to write, by their names.
 pub(super) struct Backlog {
@@ -31,7 +34,7 @@ pub(super) struct Backlog {
 #[derive(Default)]
 struct Waiting {
     repairs: VecDeque<(String, Record)>,
-    first_answers: VecDeque<(String, Record)>,
+    first_answer: Option<(String, Record)>,
     /// Whether a task writes them.
     drained: bool,
 }
@@ -47,32 +50,27 @@ impl Backlog {
 
     /// Caches a first answer.
     pub fn remember(self: &Arc<Self>, record_key: String, record: Record) {
-        self.add(|waiting| &mut waiting.first_answers, (record_key, record));
+        self.waiting().first_answer = Some((record_key, record));
+        self.drain();
     }
 
     /// Caches an answer that was found in the journal only.
     pub fn repair(self: &Arc<Self>, record_key: String, record: Record) {
-        self.add(|waiting| &mut waiting.repairs, (record_key, record));
-    }
-
-    fn add(
-        self: &Arc<Self>,
-        queue: impl FnOnce(&mut Waiting) -> &mut VecDeque<(String, Record)>,
-        entry: (String, Record),
-    ) {
-        let drain = {
-            let mut waiting = self.waiting();
-            let queue = queue(&mut waiting);
-            if queue.iter().any(|(name, _)| *name == entry.0) {
+        {
+            let repairs = &mut self.waiting().repairs;
+            if repairs.iter().any(|(waiting, _)| *waiting == record_key) {
                 return;
             }
-            if queue.len() >= LIMIT {
-                queue.pop_front();
+            if repairs.len() >= MOST_REPAIRS {
+                repairs.pop_front();
             }
-            queue.push_back(entry);
-            !std::mem::replace(&mut waiting.drained, true)
-        };
-        if drain {
+            repairs.push_back((record_key, record));
+        }
+        self.drain();
+    }
+
+    fn drain(self: &Arc<Self>) {
+        if !std::mem::replace(&mut self.waiting().drained, true) {
             let drain = Drain(Arc::clone(self));
             wasip3::spawn(async move { drain.run().await });
         }
@@ -82,16 +80,21 @@ impl Backlog {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to do next, newest first.
+    /// What to do next.
     fn next(&self) -> Next {
         let mut waiting = self.waiting();
         if let Some((record_key, record)) = waiting.repairs.pop_back() {
             return Next::Write { record_key, record };
         }
-        if !waiting.first_answers.is_empty() && !self.claims.is_quiet() {
+        let quiet = || {
+            self.claims
+                .quiet_nanos()
+                .is_some_and(|nanos| nanos >= QUIET_NANOS)
+        };
+        if waiting.first_answer.is_some() && !quiet() {
             return Next::Wait;
         }
-        match waiting.first_answers.pop_back() {
+        match waiting.first_answer.take() {
             Some((record_key, record)) => Next::Write { record_key, record },
             None => {
                 waiting.drained = false;

@@ -27,6 +27,8 @@ pub(super) struct Claims {
 struct Running {
     operations: BTreeMap<u64, Operation>,
     last: u64,
+    /// When the last operation ended, on the monotonic clock.
+    last_end: u64,
     /// Whether a task looks after them.
     watched: bool,
 }
@@ -54,9 +56,11 @@ impl Claims {
         }
     }
 
-    /// Whether no operation runs in this instance.
-    pub fn is_quiet(&self) -> bool {
-        self.running().operations.is_empty()
+    /// For how long no operation has run in this instance, nanoseconds; `None` while one does.
+    pub fn quiet_nanos(&self) -> Option<u64> {
+        let running = self.running();
+        let quiet = running.operations.is_empty();
+        quiet.then(|| runtime::monotonic_nanos().saturating_sub(running.last_end))
     }
 
     /// Registers an operation that begins.
@@ -153,7 +157,9 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.claims.running().operations.remove(&self.number);
+        let mut running = self.claims.running();
+        running.operations.remove(&self.number);
+        running.last_end = runtime::monotonic_nanos();
     }
 }
 

@@ -1,7 +1,10 @@
-//! Background writes to the key-value store take at most a tenth of an instance's time: Spin's local
-//! store blocks the instance for as long as a write takes.
+//! Background writes to the key-value store take about a tenth of an instance's time: Spin's local store
+//! blocks the instance for as long as a write takes.
 
 use crate::runtime;
+
+/// The longest pause, milliseconds: background work keeps an instance alive that is done otherwise.
+const LONGEST_MS: u64 = 100;
 
 /// Pauses between pieces of background work.
 pub(super) struct Pace {
@@ -18,7 +21,7 @@ impl Pace {
         }
     }
 
-    /// Pauses, nine times as long as the last work took.
+    /// Pauses, nine times as long as the last work took, within bounds.
     pub async fn pause(&self) {
         runtime::sleep_millis(self.pause_ms).await;
     }
@@ -31,6 +34,7 @@ impl Pace {
         self.pause_ms = spent
             .saturating_mul(9)
             .div_euclid(1_000_000)
+            .min(LONGEST_MS)
             .max(self.least_ms);
     }
 }

@@ -20,6 +20,7 @@ mod clients;
 mod configuration;
 mod crash;
 mod full;
+mod indeterminate;
 mod key_value;
 mod leases;
 mod locked;

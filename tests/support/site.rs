@@ -64,6 +64,16 @@ impl Site {
         Server::start(self.command())
     }
 
+    /// Starts a host whose database loses the results of the next statements that begin with these
+    /// texts: they take effect and report an error.
+    pub fn start_losing_results(&self, statements: &[&str]) -> Server {
+        let mut command = self.command();
+        for statement in statements {
+            command.args(["--lose-result", statement]);
+        }
+        Server::start(command)
+    }
+
     /// Starts a host whose files cannot grow beyond so many bytes, as on a disk that is full.
     pub fn start_on_full_disk(&self, bytes: u64) -> Server {
         let host = self.command();
