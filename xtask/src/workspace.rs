@@ -39,12 +39,25 @@ pub fn program(name: &str) -> PathBuf {
 
 /// The cargo that runs us, in the root of the repository.
 ///
-/// Always with the target directory that spin.toml names, whatever the environment says.
+/// Always with the target directory that spin.toml names, whatever the environment says, and
+/// without what cargo says about xtask: build scripts that watch it (that of `ring` does) would run
+/// again, and much of the host be compiled again, at every change between `cargo` and
+/// `cargo xtask`.
 pub fn cargo(subcommand: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).arg(subcommand);
     cargo.env("CARGO_TARGET_DIR", root().join("target"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(describes_a_package) {
+            cargo.env_remove(name);
+        }
+    }
     cargo
+}
+
+/// Whether cargo sets an environment variable to describe the package that it runs.
+fn describes_a_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// Builds a native program of this workspace, with cargo's progress on the terminal.
@@ -101,12 +114,27 @@ pub fn shown(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     #[test]
     fn commands_are_shown_as_typed() {
         let mut command = Command::new("/usr/local/bin/cargo");
         command.args(["build", "--package", "payonce"]);
         assert_eq!(shown(&command), "cargo build --package payonce");
+    }
+
+    #[test]
+    fn cargo_is_not_told_about_this_package() {
+        // Cargo sets these for its tests as well.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let build = cargo("build");
+        let removed = |name| {
+            build
+                .get_envs()
+                .any(|change| change == (OsStr::new(name), None))
+        };
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
+        assert!(!removed("CARGO_TARGET_DIR"));
     }
 
     #[test]
