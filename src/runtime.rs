@@ -2,7 +2,9 @@
 
 use spin_sdk::wasip3::clocks::{monotonic_clock, system_clock};
 use spin_sdk::wasip3::random::random;
-use spin_sdk::wasip3::wit_bindgen::{StreamReader, StreamWriter};
+use spin_sdk::wasip3::wit_bindgen::{
+    StreamReader, StreamWriter, backpressure_dec, backpressure_inc,
+};
 use spin_sdk::wasip3::wit_stream;
 use uuid::{Builder, Uuid};
 
@@ -63,6 +65,21 @@ pub fn given() -> Given {
         event,
         instance,
     }
+}
+
+/// Asks the host to send requests to other instances, for some time.
+///
+/// A request that is on its way already waits until then: the host may have handed it over before it
+/// heard of this.
+pub async fn step_aside(millis: u64) {
+    backpressure_inc();
+    sleep_millis(millis).await;
+    backpressure_dec();
+}
+
+/// Tosses a coin.
+pub fn coin() -> bool {
+    random::get_random_u64() & 1 == 0
 }
 
 /// Wakes its [`Wait`] when it is dropped.

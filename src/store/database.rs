@@ -93,7 +93,7 @@ impl Database {
         migrations::apply(&connection).await?;
         if self.impatient {
             // SQLite tries after 0, 1, 3 and 8 ms. A remote database may not know this; it has no file lock.
-            _ = run(&connection, "PRAGMA busy_timeout = 8", []).await;
+            _ = run(&connection, "PRAGMA busy_timeout = 40", []).await;
         }
         self.keep(Some(Arc::clone(&connection)));
         Ok(connection)

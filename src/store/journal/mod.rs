@@ -8,6 +8,7 @@
 mod statements;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
@@ -21,6 +22,12 @@ const MAX_ATTEMPTS: u32 = 5;
 
 /// How long an operation waits for the database's lock, as long as a statement in Spin.
 const PATIENCE_NANOS: u64 = 5_000_000_000;
+
+/// The size of a batch up to which an instance has too little to do to stand in the way of others.
+const SPARSE_BATCH: usize = 4;
+
+/// For how long it steps aside, milliseconds.
+const ASIDE_MS: u64 = 1_000;
 
 /// The most operations in one statement.
 const MAX_BATCH: usize = 64;
@@ -123,6 +130,7 @@ struct Queue {
 pub struct Journal {
     database: Database,
     queue: Mutex<Queue>,
+    aside: AtomicBool,
 }
 
 impl Default for Journal {
@@ -130,6 +138,7 @@ impl Default for Journal {
         Self {
             database: Database::impatient(),
             queue: Mutex::default(),
+            aside: AtomicBool::default(),
         }
     }
 }
@@ -191,7 +200,7 @@ impl Journal {
         queue.waiting.drain(..size).collect()
     }
 
-    async fn round(&self, batch: Vec<Job>) {
+    async fn round(self: &Arc<Self>, batch: Vec<Job>) {
         let entries: Vec<_> = batch.iter().map(|job| &job.entry).collect();
         let seen = match statements::read(&self.database, &entries).await {
             Ok(seen) => seen,
@@ -252,8 +261,11 @@ impl Journal {
     }
 
     /// Jobs that had no effect: a lock is worth waiting for, together with what arrives meanwhile.
-    fn after_error(&self, jobs: Vec<Job>, error: DatabaseError) {
+    fn after_error(self: &Arc<Self>, jobs: Vec<Job>, error: DatabaseError) {
         let waits = error.is_busy();
+        if waits && jobs.len() <= SPARSE_BATCH {
+            self.make_room();
+        }
         let now = runtime::monotonic_nanos();
         let problem = Problem::from(error);
         let mut again = Vec::new();
@@ -265,6 +277,19 @@ impl Journal {
             }
         }
         self.put_back(again);
+    }
+
+    /// A burst makes the host start an instance for nearly every request, and each writes alone. Where
+    /// such writers get into each other's way, half of them step aside after another: the rest gets their
+    /// requests, and shares commits.
+    fn make_room(self: &Arc<Self>) {
+        if runtime::coin() && !self.aside.swap(true, Ordering::Relaxed) {
+            let journal = Arc::clone(self);
+            wasip3::spawn(async move {
+                runtime::step_aside(ASIDE_MS).await;
+                journal.aside.store(false, Ordering::Relaxed);
+            });
+        }
     }
 
     fn put_back(&self, jobs: Vec<Job>) {
