@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::response::IntoResponse;
+use futures::future;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
@@ -113,18 +114,17 @@ impl FromRequest<Arc<App>> for Submission {
         let (mut parts, body) = request.into_parts();
         let Merchant(merchant) = Merchant::from_request_parts(&mut parts, app).await?;
         let trace = trace(&parts);
-        // The store is asked before the body is read, and not after. Spin's server leaves Nagle's algorithm
+        // The store is asked while the body is read, and not after. Spin's server leaves Nagle's algorithm
         // on, and an answer right after a key-value call, which blocks in place, often leaves in two
         // segments, the second of which waits 40 ms for the acknowledgement of the first.
-        let key = match key_in_headers(app, &merchant, &parts.headers) {
-            Ok(Some(key)) => {
-                let peek = app.idempotency.peek(&merchant, &key).await;
-                Ok(Some((key, peek)))
-            }
-            Ok(None) => Ok(None),
-            Err(problem) => Err(problem),
+        let peek = async {
+            let key = key_in_headers(app, &merchant, &parts.headers)?;
+            let Some(key) = key else { return Ok(None) };
+            let peek = app.idempotency.peek(&merchant, &key).await;
+            Ok(Some((key, peek)))
         };
-        let body = read_body(&parts.headers, body).await?;
+        let (key, body) = future::join(peek, read_body(&parts.headers, body)).await;
+        let body = body?;
         Ok(Self {
             app: Arc::clone(app),
             merchant,
@@ -318,11 +318,17 @@ async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Value>
     if announced.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
     }
-    let bytes = match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-        Err(_) => return Err(Problem::new(Code::BodyInvalid, "the body ended early")),
-    };
+    let mut body = Limited::new(body, BODY_LIMIT);
+    let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
+    // Reading on to see the end of what is complete would cost a turn of the host.
+    while announced != Some(bytes.len()) {
+        match body.frame().await.transpose() {
+            Ok(Some(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], AsRef::as_ref)),
+            Ok(None) => break,
+            Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
+            Err(_) => return Err(Problem::new(Code::BodyInvalid, "the body ended early")),
+        }
+    }
     if bytes.is_empty() {
         return Ok(Value::Null);
     }

@@ -27,7 +27,7 @@ const PATIENCE_NANOS: u64 = 5_000_000_000;
 const SPARSE_BATCH: usize = 4;
 
 /// For how long it steps aside, milliseconds.
-const ASIDE_MS: u64 = 1_000;
+const ASIDE_MS: u64 = 250;
 
 /// The most operations in one statement.
 const MAX_BATCH: usize = 64;
