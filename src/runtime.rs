@@ -72,9 +72,15 @@ pub fn given() -> Given {
 /// A request that is on its way already waits until then: the host may have handed it over before it
 /// heard of this.
 pub async fn step_aside(millis: u64) {
+    struct Aside;
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            backpressure_dec();
+        }
+    }
     backpressure_inc();
+    let _aside = Aside;
     sleep_millis(millis).await;
-    backpressure_dec();
 }
 
 /// Tosses a coin.

@@ -204,7 +204,7 @@ impl Journal {
         let entries: Vec<_> = batch.iter().map(|job| &job.entry).collect();
         let seen = match statements::read(&self.database, &entries).await {
             Ok(seen) => seen,
-            Err(error) => return self.after_error(batch, error),
+            Err(error) => return self.after_error(batch, error).await,
         };
         let mut jobs = Vec::with_capacity(batch.len());
         let mut operations = Vec::with_capacity(batch.len());
@@ -247,7 +247,7 @@ impl Journal {
                         }
                     }
                 }
-                Err(error) if error.is_busy() => self.after_error(jobs, error),
+                Err(error) if error.is_busy() => self.after_error(jobs, error).await,
                 Err(error) => {
                     let problem = error.into();
                     for (mut job, operation) in jobs.into_iter().zip(operations) {
@@ -261,10 +261,14 @@ impl Journal {
     }
 
     /// Jobs that had no effect: a lock is worth waiting for, together with what arrives meanwhile.
-    fn after_error(self: &Arc<Self>, jobs: Vec<Job>, error: DatabaseError) {
+    async fn after_error(self: &Arc<Self>, jobs: Vec<Job>, error: DatabaseError) {
         let waits = error.is_busy();
         if waits && jobs.len() <= SPARSE_BATCH {
             self.make_room();
+        }
+        if waits {
+            // SQLite has waited already, unless it saw no use in that.
+            runtime::sleep_millis(1).await;
         }
         let now = runtime::monotonic_nanos();
         let problem = Problem::from(error);
