@@ -247,7 +247,7 @@ fn key_in_headers(
 
 fn key_of_token(app: &App, merchant: &Identifier, token: &str) -> Result<IdempotencyKey> {
     let secret = app.config.token_secret()?;
-    let token = SubmitToken::verify(secret, merchant, token.trim(), runtime::now())
+    let token = SubmitToken::verify(secret, merchant, token.trim())
         .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
     Ok(IdempotencyKey::of_token(&token))
 }
@@ -312,9 +312,11 @@ async fn read_body(headers: &HeaderMap, body: axum::body::Body) -> Result<Value>
             format!("a body has at most {BODY_LIMIT} bytes"),
         )
     };
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let announced = match headers.get(CONTENT_LENGTH).map(|length| length.to_str()) {
+        // What is too large for a number is too large.
+        Some(Ok(length)) => Some(length.parse().unwrap_or(usize::MAX)),
+        _ => None,
+    };
     if announced.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
     }

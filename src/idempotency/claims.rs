@@ -15,6 +15,9 @@ use crate::config::Config;
 use crate::runtime;
 use crate::store::Cache;
 
+/// How far the clocks of two instances may be apart, milliseconds.
+const CLOCKS_DIFFER_MS: i64 = 2_000;
+
 /// The operations that run in this instance.
 pub(super) struct Claims {
     cache: Arc<Cache>,
@@ -54,6 +57,13 @@ impl Claims {
             after_ms: config.claim_after_ms,
             running: Mutex::default(),
         }
+    }
+
+    /// Whether a claim holds others off: its lease is not over, and not longer than a lease can be. Clocks
+    /// go wrong, and a claim from the future would block its key for as long.
+    pub fn is_live(&self, claim: &Claim) -> bool {
+        let left = claim.lease_until.saturating_sub(runtime::now().as_millis());
+        left > 0 && left <= self.lease_ms.saturating_add(CLOCKS_DIFFER_MS)
     }
 
     /// For how long no operation has run in this instance, nanoseconds; `None` while one does.

@@ -3,13 +3,14 @@
 use sfv::Parser;
 
 use super::SubmitToken;
-use crate::domain::Identifier;
+use crate::domain::{Identifier, Timestamp};
 
 /// A key: 1 to 255 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     text: String,
-    expired_token: bool,
+    /// Where the key is a token's: until when it may redeem.
+    token_expires_at: Option<Timestamp>,
 }
 
 /// Why a header value is no key.
@@ -35,7 +36,7 @@ impl IdempotencyKey {
         if (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
             Ok(Self {
                 text,
-                expired_token: false,
+                token_expires_at: None,
             })
         } else {
             Err(InvalidKey)
@@ -46,7 +47,7 @@ impl IdempotencyKey {
     pub fn of_request_no(request_no: &Identifier) -> Self {
         Self {
             text: format!("pay:{}", request_no.as_str()),
-            expired_token: false,
+            token_expires_at: None,
         }
     }
 
@@ -54,7 +55,7 @@ impl IdempotencyKey {
     pub fn of_token(token: &SubmitToken) -> Self {
         Self {
             text: format!("token:{}", token.id),
-            expired_token: token.expired,
+            token_expires_at: Some(token.expires_at),
         }
     }
 
@@ -64,8 +65,9 @@ impl IdempotencyKey {
     }
 
     /// Whether it is that of a token that may not redeem any more.
-    pub fn is_expired_token(&self) -> bool {
-        self.expired_token
+    pub fn is_expired_token(&self, now: Timestamp) -> bool {
+        self.token_expires_at
+            .is_some_and(|expires_at| now >= expires_at)
     }
 }
 

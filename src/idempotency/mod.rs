@@ -101,7 +101,7 @@ impl Idempotency {
         if let NextAction::Reply(reply) = self.follow(&request, waited).await? {
             return Ok(reply);
         }
-        if request.key.is_expired_token() {
+        if request.key.is_expired_token(runtime::now()) {
             // Redeemed in time, it keeps replaying.
             let recorded =
                 queries::recorded(&self.database, &request.merchant, request.key.as_str()).await?;
@@ -163,9 +163,7 @@ impl Idempotency {
                         replayed: true,
                     }));
                 }
-                Some(Record::Claim(claim)) if claim.lease_until > runtime::now().as_millis() => {
-                    claim
-                }
+                Some(Record::Claim(claim)) if self.claims.is_live(&claim) => claim,
                 _ => return Ok(NextAction::Execute),
             };
             same_request(&claim.fingerprint, &request.fingerprint)?;

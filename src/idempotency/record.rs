@@ -40,9 +40,19 @@ impl Record {
         }
     }
 
-    /// Reads an entry; what is no record counts as no entry.
+    /// Reads an entry; what is no record, or holds an answer that is never recorded, counts as no entry.
     pub fn parse(entry: Option<Vec<u8>>) -> Option<Self> {
-        serde_json::from_slice(&entry?).ok()
+        let record = serde_json::from_slice(&entry?).ok()?;
+        match &record {
+            Self::Response { answer, .. } => {
+                let location = answer.location.as_deref().unwrap_or("/");
+                let plausible = matches!(answer.status, 200..=299 | 402)
+                    && location.starts_with('/')
+                    && location.bytes().all(|b| b.is_ascii_graphic());
+                plausible.then_some(record)
+            }
+            Self::Claim(_) => Some(record),
+        }
     }
 
     /// The entry.
@@ -82,6 +92,22 @@ mod tests {
             assert_eq!(Record::parse(Some(garbage.into())), None);
         }
         assert_eq!(Record::parse(None), None);
+        for (status, location) in [
+            (0, None),
+            (101, None),
+            (409, None),
+            (503, None),
+            (201, Some("/x\r\ny")),
+        ] {
+            let location = location.map(str::to_owned);
+            let answer = Answer {
+                status,
+                location,
+                body: "{}".to_owned(),
+            };
+            let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
+            assert_eq!(Record::parse(Some(record.to_bytes())), None, "{status}");
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::domain::{Identifier, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmitToken {
     pub id: Uuid,
-    pub expired: bool,
+    /// From when on it may not redeem; it may have done so before.
+    pub expires_at: Timestamp,
 }
 
 /// The token was not issued by this service for this merchant.
@@ -39,13 +40,8 @@ impl SubmitToken {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// Checks a token that `merchant` presents. An expired one is no error yet: it may have redeemed.
-    pub fn verify(
-        secret: &[u8],
-        merchant: &Identifier,
-        token: &str,
-        now: Timestamp,
-    ) -> Result<Self, TokenError> {
+    /// Checks a token that `merchant` presents. An expired one is no error: it may have redeemed.
+    pub fn verify(secret: &[u8], merchant: &Identifier, token: &str) -> Result<Self, TokenError> {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError)?;
         let (payload, tag) = bytes.split_at_checked(PAYLOAD).ok_or(TokenError)?;
         mac(secret, merchant, payload)
@@ -55,7 +51,7 @@ impl SubmitToken {
         let seconds = i64::from_be_bytes(seconds.try_into().map_err(|_| TokenError)?);
         Ok(Self {
             id: Uuid::from_slice(id).map_err(|_| TokenError)?,
-            expired: now.as_millis() >= seconds.saturating_mul(1000),
+            expires_at: Timestamp::from_millis(seconds.saturating_mul(1000)),
         })
     }
 }
@@ -84,22 +80,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_its_merchant_until_it_expires() {
+    fn a_token_is_good_for_its_merchant_only() {
         let id = Uuid::from_u128(7);
         let token = SubmitToken::issue(b"secret", &merchant("shop"), id, at(100));
-        let verify = |secret: &[u8], name, now| {
-            SubmitToken::verify(secret, &merchant(name), &token, at(now))
-        };
+        let verify = |secret: &[u8], name| SubmitToken::verify(secret, &merchant(name), &token);
         assert_eq!(
-            verify(b"secret", "shop", 99),
-            Ok(SubmitToken { id, expired: false })
+            verify(b"secret", "shop"),
+            Ok(SubmitToken {
+                id,
+                expires_at: at(100)
+            })
         );
-        assert_eq!(
-            verify(b"secret", "shop", 100),
-            Ok(SubmitToken { id, expired: true })
-        );
-        assert_eq!(verify(b"secret", "other", 99), Err(TokenError));
-        assert_eq!(verify(b"Secret", "shop", 99), Err(TokenError));
+        assert_eq!(verify(b"secret", "other"), Err(TokenError));
+        assert_eq!(verify(b"Secret", "shop"), Err(TokenError));
     }
 
     #[test]
@@ -111,14 +104,14 @@ mod tests {
             forged[index] ^= 1;
             let forged = URL_SAFE_NO_PAD.encode(forged);
             assert_eq!(
-                SubmitToken::verify(b"secret", &merchant("shop"), &forged, at(1)),
+                SubmitToken::verify(b"secret", &merchant("shop"), &forged),
                 Err(TokenError)
             );
         }
         for length in 0..token.len() {
             let cut = &token[..length];
             assert_eq!(
-                SubmitToken::verify(b"secret", &merchant("shop"), cut, at(1)),
+                SubmitToken::verify(b"secret", &merchant("shop"), cut),
                 Err(TokenError)
             );
         }

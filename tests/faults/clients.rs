@@ -152,3 +152,21 @@ async fn clients_that_leave_do_not_disturb_others() {
     assert_eq!(shop.balance(&user_id).await, 990);
     assert_eq!(audit(&site).succeeded, 1);
 }
+
+/// Contract, Conventions: a body is too large by its announcement, however large the number is.
+#[tokio::test]
+async fn a_body_that_is_announced_too_large_is_refused_at_once() {
+    let site = Site::new();
+    let server = site.start();
+    let address = server.base.trim_start_matches("http://");
+    for length in ["65537", "4294967296", "99999999999"] {
+        let (head, _) = raw_payment("order", &fresh("k"), 1);
+        let head = head.replace("Content-Length: 12", &format!("Content-Length: {length}"));
+        assert!(head.contains(length));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413", "{length}");
+    }
+}

@@ -219,6 +219,51 @@ async fn payments_work_while_the_key_value_file_is_locked() {
     assert_eq!(audit(&site).succeeded, 1);
 }
 
+/// Invariants 9 and 11: a store that hangs is asked once in a while only. Asked each time, it would hold
+/// these payments up for minutes.
+#[tokio::test]
+async fn a_store_that_hangs_is_left_alone() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let mut order_nos = Vec::new();
+    for _ in 0..25 {
+        order_nos.push(shop.payable(10).await);
+    }
+    let lock = WriteLock::take_all(&site.key_value());
+    let all = async {
+        for order_no in &order_nos {
+            shop.pay(order_no, &fresh("k"), 10).await.first(200);
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    tokio::time::timeout(patience, all)
+        .await
+        .expect("payments do not wait for the store");
+    drop(lock);
+    assert_eq!(audit(&site).succeeded, 25);
+}
+
+/// Invariant 11: an entry that reads like an answer, but one that is never recorded, is none.
+#[tokio::test]
+async fn an_answer_that_cannot_be_is_never_replayed() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let (name, value) = cached(&site, &answer).await;
+    let value = String::from_utf8(value).unwrap();
+    for status in ["0", "101", "404", "500", "503", "1000"] {
+        let nonsense = value.replace(r#""status":200"#, &format!(r#""status":{status}"#));
+        assert_ne!(nonsense, value);
+        stores::overwrite(&site.key_value(), &name, nonsense.as_bytes());
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+    }
+}
+
 /// Invariant 11 with a crowd: the store is wiped again and again while identical requests race.
 #[tokio::test]
 async fn identical_requests_charge_once_while_the_store_is_wiped() {

@@ -39,6 +39,33 @@ async fn a_claim_of_a_killed_process_is_taken_over_after_its_lease() {
     assert_eq!(audit(&site).succeeded, 1);
 }
 
+/// Invariant 9: a claim from a clock that was ahead blocks nobody for as long as that.
+#[tokio::test]
+async fn a_claim_from_the_future_is_no_claim() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(100).await;
+    let key = fresh("k");
+    let lock = WriteLock::take(&site.database());
+    let first = claimed(&site, &shop, &order_no, &key, 100).await;
+    server.kill();
+    first.answer.await.unwrap().status(0);
+    drop(lock);
+    let (name, claim) = first.claim;
+    let mut claim: serde_json::Value = serde_json::from_slice(&claim).unwrap();
+    let lease = claim["claim"]["lease_until"].as_i64().unwrap();
+    for ahead in [3_600_000, i64::MAX - lease] {
+        claim["claim"]["lease_until"] = (lease + ahead).into();
+        stores::overwrite(&site.key_value(), &name, claim.to_string().as_bytes());
+    }
+
+    let server = site.start();
+    let call = server.shop().pay_call(&order_no, &key, 100);
+    call.header("prefer", "wait=0").send().await.first(200);
+    assert_eq!(audit(&site).succeeded, 1);
+}
+
 /// R2: a waiting duplicate does not need to come again: it takes over when the lease ends.
 #[tokio::test]
 async fn a_request_that_waits_beyond_the_lease_does_the_work_itself() {
