@@ -3,11 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::client::{Call, Shop, pay_path};
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
-use crate::support::site::Site;
+use crate::support::site::{KEY_A, Site};
 use crate::support::stores;
 use crate::support::wait::eventually;
 
@@ -113,4 +115,36 @@ async fn a_token_outlives_the_process_that_issued_it() {
     let answer = call.clone().send().await;
     answer.first(200);
     call.send().await.replays(&answer);
+}
+
+/// Invariant 13: a token that is good when the head of a request comes and over when its body does has
+/// expired.
+#[tokio::test]
+async fn a_token_expires_while_a_body_is_on_its_way() {
+    let site = Site::new().variable("token_ttl_seconds", 2);
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let token = shop.token().await;
+    let body = r#"{"amount":10}"#;
+    let head = format!(
+        "POST {} HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer {KEY_A}\r\nSubmit-Token: {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        pay_path(&order_no),
+        body.len()
+    );
+    let address = server.base.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+
+    let probe = pay_with(&shop, &token, &order_no, 11);
+    eventually("the end of the token", async || {
+        (probe.clone().send().await.status == 410).then_some(())
+    })
+    .await;
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 410");
+    assert_eq!(shop.order(&order_no).await["status"], "pending");
 }
