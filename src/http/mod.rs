@@ -24,7 +24,7 @@ pub struct App {
     idempotency: Idempotency,
 }
 
-/// The instance's router; a faulty configuration is read again for each request.
+/// The instance's router. While no route could work, the configuration is read again for each request.
 static ROUTER: OnceLock<Router> = OnceLock::new();
 
 /// Answers a request.
@@ -33,7 +33,7 @@ pub async fn serve(request: Request) -> Response {
         Some(router) => router.clone(),
         None => {
             let config = Config::load().await;
-            let complete = config.check().is_ok();
+            let complete = config.check_without_tokens().is_ok();
             let router = router(config);
             if complete {
                 ROUTER.get_or_init(|| router).clone()
