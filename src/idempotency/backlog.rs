@@ -96,10 +96,7 @@ impl Backlog {
         }
         match waiting.first_answer.take() {
             Some((record_key, record)) => Next::Write { record_key, record },
-            None => {
-                waiting.drained = false;
-                Next::Rest
-            }
+            None => Next::Rest,
         }
     }
 }

@@ -109,7 +109,6 @@ impl Claims {
     fn next(&self) -> Next {
         let mut running = self.running();
         if running.operations.is_empty() {
-            running.watched = false;
             return Next::Rest;
         }
         let now = runtime::now();

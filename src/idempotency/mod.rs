@@ -96,11 +96,12 @@ impl Idempotency {
     ///
     /// Answers that are not final and that nothing was recorded for: the refusal of the command,
     /// `idempotency_key_reused`, `idempotency_in_progress`, `token_expired`, or a 503.
-    pub async fn perform(&self, request: Request, waited: &mut bool) -> Result<Reply, Problem> {
-        let record_key = request.peek.record_key.clone();
-        if let NextAction::Reply(reply) = self.follow(&request, waited).await? {
+    pub async fn perform(&self, mut request: Request, waited: &mut bool) -> Result<Reply, Problem> {
+        let record = request.peek.record.take();
+        if let NextAction::Reply(reply) = self.follow(&request, record, waited).await? {
             return Ok(reply);
         }
+        let record_key = request.peek.record_key;
         if request.key.is_expired_token(runtime::now()) {
             // Redeemed in time, it keeps replaying.
             let recorded =
@@ -141,14 +142,17 @@ impl Idempotency {
     }
 
     /// Follows what the key-value store knows: a replay, or a wait for a request that is still running.
-    async fn follow(&self, request: &Request, waited: &mut bool) -> Result<NextAction, Problem> {
+    async fn follow(
+        &self,
+        request: &Request,
+        mut record: Option<Record>,
+        waited: &mut bool,
+    ) -> Result<NextAction, Problem> {
         const FIRST_PAUSE_MS: i64 = 5;
         const LONGEST_PAUSE_MS: i64 = 200;
 
         let started = runtime::now();
         let give_up = started.plus_millis(i64::try_from(request.wait_ms).unwrap_or(i64::MAX));
-        let record_key = &request.peek.record_key;
-        let mut record = request.peek.record.clone();
         let mut pause = FIRST_PAUSE_MS;
         loop {
             let claim = match record {
@@ -171,7 +175,8 @@ impl Idempotency {
             let recorded =
                 queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
             if let Ok(Some(recorded)) = recorded {
-                let reply = self.replay(recorded, &request.fingerprint, record_key.clone())?;
+                let record_key = request.peek.record_key.clone();
+                let reply = self.replay(recorded, &request.fingerprint, record_key)?;
                 return Ok(NextAction::Reply(reply));
             }
             let now = runtime::now().as_millis();

@@ -7,23 +7,47 @@ use crate::support::site::Site;
 use crate::support::stores::{self, WriteLock};
 use crate::support::wait::eventually;
 
-/// R2, invariant 9: the process dies after the claim, before the answer: a retry after the lease
-/// finishes the work, without an operator.
-#[tokio::test]
-async fn a_claim_of_a_killed_process_is_taken_over_after_its_lease() {
-    let site = Site::new().variable("claim_lease_ms", 2000);
+/// A payable order over 100, and the claim of the process that was killed while it paid it.
+struct Abandoned {
+    order_no: String,
+    key: String,
+    name: String,
+    claim: Vec<u8>,
+}
+
+/// Kills a process in the middle of a payment that it has claimed.
+async fn abandoned(site: &Site) -> Abandoned {
     let server = site.start();
     let shop = server.shop();
     let order_no = shop.payable(100).await;
     let key = fresh("k");
     let lock = WriteLock::take(&site.database());
-    let first = claimed(&site, &shop, &order_no, &key, 100).await;
+    let first = claimed(site, &shop, &order_no, &key, 100).await;
     server.kill();
     first.answer.await.unwrap().status(0);
     drop(lock);
+    let (name, claim) = first.claim;
+    Abandoned {
+        order_no,
+        key,
+        name,
+        claim,
+    }
+}
+
+/// R2, invariant 9: the process dies after the claim, before the answer: a retry after the lease
+/// finishes the work, without an operator.
+#[tokio::test]
+async fn a_claim_of_a_killed_process_is_taken_over_after_its_lease() {
+    let site = Site::new().variable("claim_lease_ms", 2000);
+    let Abandoned {
+        order_no,
+        key,
+        name,
+        claim,
+    } = abandoned(&site).await;
     assert_eq!(journal_rows(&site, &key), 0);
     let left = stores::claims(&site.key_value());
-    let (name, claim) = first.claim;
     assert_eq!(
         left.get(&name),
         Some(&claim),
@@ -43,42 +67,25 @@ async fn a_claim_of_a_killed_process_is_taken_over_after_its_lease() {
 #[tokio::test]
 async fn a_claim_from_the_future_is_no_claim() {
     let site = Site::new();
-    let server = site.start();
-    let shop = server.shop();
-    let order_no = shop.payable(100).await;
-    let key = fresh("k");
-    let lock = WriteLock::take(&site.database());
-    let first = claimed(&site, &shop, &order_no, &key, 100).await;
-    server.kill();
-    first.answer.await.unwrap().status(0);
-    drop(lock);
-    let (name, claim) = first.claim;
-    let mut claim: serde_json::Value = serde_json::from_slice(&claim).unwrap();
-    let lease = claim["claim"]["lease_until"].as_i64().unwrap();
-    for ahead in [3_600_000, i64::MAX - lease] {
-        claim["claim"]["lease_until"] = (lease + ahead).into();
-        stores::overwrite(&site.key_value(), &name, claim.to_string().as_bytes());
-    }
+    for ahead in [3_600_000, i64::MAX] {
+        let left = abandoned(&site).await;
+        let mut claim: serde_json::Value = serde_json::from_slice(&left.claim).unwrap();
+        let lease = claim["claim"]["lease_until"].as_i64().unwrap();
+        claim["claim"]["lease_until"] = lease.saturating_add(ahead).into();
+        stores::overwrite(&site.key_value(), &left.name, claim.to_string().as_bytes());
 
-    let server = site.start();
-    let call = server.shop().pay_call(&order_no, &key, 100);
-    call.header("prefer", "wait=0").send().await.first(200);
-    assert_eq!(audit(&site).succeeded, 1);
+        let server = site.start();
+        let call = server.shop().pay_call(&left.order_no, &left.key, 100);
+        call.header("prefer", "wait=0").send().await.first(200);
+    }
+    assert_eq!(audit(&site).succeeded, 2);
 }
 
 /// R2: a waiting duplicate does not need to come again: it takes over when the lease ends.
 #[tokio::test]
 async fn a_request_that_waits_beyond_the_lease_does_the_work_itself() {
     let site = Site::new().variable("claim_lease_ms", 1000);
-    let server = site.start();
-    let shop = server.shop();
-    let order_no = shop.payable(100).await;
-    let key = fresh("k");
-    let lock = WriteLock::take(&site.database());
-    let first = claimed(&site, &shop, &order_no, &key, 100).await;
-    server.kill();
-    first.answer.await.unwrap().status(0);
-    drop(lock);
+    let Abandoned { order_no, key, .. } = abandoned(&site).await;
     let server = site.start();
     let call = server.shop().pay_call(&order_no, &key, 100);
     let waiting = call.header("prefer", "wait=20").send().await;
@@ -167,16 +174,13 @@ async fn a_stale_claim_over_a_finished_operation_gives_way_to_its_answer() {
 async fn a_damaged_claim_holds_nobody_up() {
     let site = Site::new().variable("claim_lease_ms", 600_000);
     for garbage in [&b""[..], b"{", b"\xff\x00\xfe", b"null", b"{}", b"[1,2]"] {
-        let server = site.start();
-        let shop = server.shop();
-        let order_no = shop.payable(100).await;
-        let key = fresh("k");
-        let lock = WriteLock::take(&site.database());
-        let first = claimed(&site, &shop, &order_no, &key, 100).await;
-        server.kill();
-        first.answer.await.unwrap().status(0);
-        drop(lock);
-        stores::overwrite(&site.key_value(), &first.claim.0, garbage);
+        let Abandoned {
+            order_no,
+            key,
+            name,
+            ..
+        } = abandoned(&site).await;
+        stores::overwrite(&site.key_value(), &name, garbage);
         let server = site.start();
         let retry = server.shop().pay_call(&order_no, &key, 100);
         let answer = retry.header("prefer", "wait=0").send().await;

@@ -196,7 +196,6 @@ impl Journal {
             None => queue.waiting.len(),
         };
         let size = size.min(MAX_BATCH);
-        queue.led = size > 0;
         queue.waiting.drain(..size).collect()
     }
 
@@ -304,8 +303,8 @@ impl Journal {
     }
 }
 
-/// Whoever works on the queue. If it is dropped with its work undone, because the host cancelled the
-/// request that it runs in, the waiting ones are told and the next request leads.
+/// Whoever works on the queue, until it is dropped. If its work is undone then, because the host cancelled
+/// the request that it runs in, the waiting ones are told. The next request leads.
 struct Leader(Arc<Journal>);
 
 impl Leader {
