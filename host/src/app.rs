@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::BoxFuture;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{
     Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store,
 };
 use wasmtime_wasi::WasiCtxBuilder;
+use wasmtime_wasi_http::WasiBody;
 use wasmtime_wasi_http::handler::Proxy;
 use wasmtime_wasi_http::p3::bindings::ServicePre;
 
@@ -46,10 +48,26 @@ pub struct Services {
     pub max_instance_memory: Option<usize>,
     /// Changes the WASI context of every new instance, for example its clocks.
     pub wasi: Option<WasiSetup>,
+    /// Waits in place of tokio's timer when the component sleeps.
+    pub sleep: Option<Sleep>,
+    /// Sends requests in place of the network; what the manifest does not allow never gets here.
+    pub network: Option<Network>,
 }
 
 /// See [`Services::wasi`].
 pub type WasiSetup = Arc<dyn Fn(&mut WasiCtxBuilder) + Send + Sync>;
+
+/// See [`Services::sleep`].
+pub type Sleep = Arc<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// See [`Services::network`].
+pub type Network = Arc<
+    dyn Fn(
+            http::Request<WasiBody>,
+        ) -> BoxFuture<'static, Result<http::Response<WasiBody>, wasmtime_wasi_http::Error>>
+        + Send
+        + Sync,
+>;
 
 /// An application, ready to serve.
 pub struct App {

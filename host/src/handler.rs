@@ -43,23 +43,10 @@ impl Handler {
         mut request: Request<WasiBody>,
         client: SocketAddr,
     ) -> Response<WasiBody> {
+        if let Some(answer) = prepare(self.proxy.state().app.routes(), &mut request, client) {
+            return answer;
+        }
         let path = request.uri().path().to_owned();
-        if let Some(name) = path.strip_prefix("/.well-known/spin/") {
-            return match name {
-                "health" => full(StatusCode::OK, "OK"),
-                _ => empty(StatusCode::NOT_FOUND),
-            };
-        }
-        let Some((route, rest)) = routes::find(self.proxy.state().app.routes(), &path) else {
-            return empty(StatusCode::NOT_FOUND);
-        };
-        if let Err(error) = set_host(&mut request) {
-            return full(StatusCode::BAD_REQUEST, format!("{error:#}\n"));
-        }
-        if let Err(error) = set_headers(&mut request, route, rest, client) {
-            eprintln!("A request to {path} failed: {error:#}");
-            return empty(StatusCode::INTERNAL_SERVER_ERROR);
-        }
         match self.proxy.handle((), request).await {
             Ok(response) => response,
             Err(error) => {
@@ -78,6 +65,32 @@ impl Handler {
     pub async fn closed(&self) {
         self.proxy.state().lifetimes.closed().await;
     }
+}
+
+/// Makes the component's request of one that came in, or answers it where the component is not asked.
+pub(crate) fn prepare(
+    routes: &[Route],
+    request: &mut Request<WasiBody>,
+    client: SocketAddr,
+) -> Option<Response<WasiBody>> {
+    let path = request.uri().path().to_owned();
+    if let Some(name) = path.strip_prefix("/.well-known/spin/") {
+        return Some(match name {
+            "health" => full(StatusCode::OK, "OK"),
+            _ => empty(StatusCode::NOT_FOUND),
+        });
+    }
+    let Some((route, rest)) = routes::find(routes, &path) else {
+        return Some(empty(StatusCode::NOT_FOUND));
+    };
+    if let Err(error) = set_host(request) {
+        return Some(full(StatusCode::BAD_REQUEST, format!("{error:#}\n")));
+    }
+    if let Err(error) = set_headers(request, route, rest, client) {
+        eprintln!("A request to {path} failed: {error:#}");
+        return Some(empty(StatusCode::INTERNAL_SERVER_ERROR));
+    }
+    None
 }
 
 /// Puts scheme and host into the request's URI, which has only the path.

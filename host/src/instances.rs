@@ -65,7 +65,7 @@ pub struct State {
 }
 
 impl State {
-    fn new(services: &Arc<Services>, alive: Alive) -> Self {
+    pub(crate) fn new(services: &Arc<Services>, alive: Alive) -> Self {
         // The network, the file system and the host's environment stay out of reach.
         let mut wasi = WasiCtx::builder();
         wasi.inherit_stdout()
@@ -84,14 +84,17 @@ impl State {
             },
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
-            outbound: Outbound(services.allowed_hosts.clone()),
+            outbound: Outbound {
+                allowed: services.allowed_hosts.clone(),
+                network: services.network.clone(),
+            },
             inbound: Inbound,
             _alive: alive,
         }
     }
 
     /// What Wasmtime needs to hand a request to the instance.
-    fn inbound(&mut self) -> WasiHttpCtxView<'_> {
+    pub(crate) fn inbound(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView {
             hooks: &mut self.inbound,
             table: &mut self.table,
@@ -176,14 +179,14 @@ impl Lifetimes {
         let _ = self.alive.subscribe().wait_for(|alive| *alive == 0).await;
     }
 
-    fn begin(&self) -> Alive {
+    pub(crate) fn begin(&self) -> Alive {
         self.alive.send_modify(|alive| *alive += 1);
         Alive(self.alive.clone())
     }
 }
 
 /// Counts an instance while it lives.
-struct Alive(watch::Sender<usize>);
+pub(crate) struct Alive(watch::Sender<usize>);
 
 impl Drop for Alive {
     fn drop(&mut self) {

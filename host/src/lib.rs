@@ -15,10 +15,11 @@
 //! - [`handler`]: requests in, answers out, without a socket ([`Handler`]); [`instances`] says how
 //!   long an instance lives.
 //! - [`faults`]: what a test may do to the database.
+//! - [`solo`]: one instance whose embedder decides when it runs and dies.
 //! - [`server`]: the HTTP/1.1 server around the handler ([`serve`]).
 //!
-//! A simulation embeds it like this: [`Setup::load`], replace or wrap what it wants to control in
-//! [`Setup::services`], [`App::new`], [`Handler::new`].
+//! A simulation embeds it like this: [`Setup::load`], [`App::new`], then for each instance a
+//! [`Services`] with what it wants to control replaced, and [`App::solo`].
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ pub mod routes;
 pub mod runtime_config;
 pub mod server;
 pub mod setup;
+pub mod solo;
 pub mod sqlite;
 pub mod variables;
 

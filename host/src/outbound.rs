@@ -9,6 +9,7 @@ use wasmtime_wasi_http::{
 };
 
 use crate::allowed_hosts::AllowedHosts;
+use crate::app::Network;
 
 type Answer = (
     http::Response<WasiBody>,
@@ -37,7 +38,10 @@ impl WasiHttpHooks for Inbound {
 }
 
 /// Sends an instance's requests.
-pub(crate) struct Outbound(pub(crate) Arc<AllowedHosts>);
+pub(crate) struct Outbound {
+    pub(crate) allowed: Arc<AllowedHosts>,
+    pub(crate) network: Option<Network>,
+}
 
 impl WasiHttpHooks for Outbound {
     fn set_host_header(&mut self) -> bool {
@@ -53,7 +57,7 @@ impl WasiHttpHooks for Outbound {
         _: Received,
     ) -> Sending {
         let url = request.uri().to_string();
-        if !self.0.allow(&url) {
+        if !self.allowed.allow(&url) {
             eprintln!(
                 "The component may not send a request to {url}: no pattern of \
                  allowed_outbound_hosts allows it."
@@ -68,6 +72,13 @@ impl WasiHttpHooks for Outbound {
             return Box::new(async { Err(Error::HttpRequestUriInvalid) });
         };
         request.headers_mut().insert(header::HOST, host);
+        if let Some(network) = &self.network {
+            let answer = network(request);
+            return Box::new(async {
+                let connection = Box::new(std::future::ready(Ok(())));
+                Ok((answer.await?, connection as _))
+            });
+        }
         Box::new(async move {
             let (response, connection) = default_send_request(request, options).await?;
             Ok((

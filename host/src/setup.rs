@@ -88,6 +88,8 @@ impl Setup {
             databases,
             max_instance_memory: options.max_instance_memory,
             wasi: None,
+            sleep: None,
+            network: None,
         };
         Ok(Self {
             wasm: directory.join(&component.source),

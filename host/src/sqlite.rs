@@ -73,6 +73,7 @@ impl Query {
 }
 
 /// A database in a file.
+#[derive(Clone)]
 pub struct DatabaseFile {
     /// `None` gives every connection an empty database in memory, as in Spin.
     pub path: Option<PathBuf>,
@@ -83,35 +84,18 @@ pub struct DatabaseFile {
 impl Database for DatabaseFile {
     fn connect(&self) -> Arc<dyn Connection> {
         Arc::new(FileConnection(Arc::new(Lazy {
-            path: self.path.clone(),
-            allow_attach_file: self.allow_attach_file,
+            file: self.clone(),
             connection: Mutex::new(None),
         })))
     }
 }
 
-/// A connection that is opened when it is needed.
-struct Lazy {
-    path: Option<PathBuf>,
-    allow_attach_file: bool,
-    connection: Mutex<Option<rusqlite::Connection>>,
-}
-
-impl Lazy {
-    /// Runs `work` with the connection locked. The outer error says that it could not be opened.
-    fn with<T>(&self, work: impl FnOnce(&rusqlite::Connection) -> T) -> Result<T, String> {
-        let mut slot = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let connection = match &mut *slot {
-            Some(connection) => connection,
-            empty => empty.insert(self.open()?),
-        };
-        Ok(work(connection))
-    }
-
-    fn open(&self) -> Result<rusqlite::Connection, String> {
+impl DatabaseFile {
+    /// A connection as the component gets it.
+    ///
+    /// # Errors
+    /// The text the component sees.
+    pub fn open(&self) -> Result<rusqlite::Connection, String> {
         let mut connection = match &self.path {
             Some(path) => {
                 if let Some(parent) = path.parent() {
@@ -128,6 +112,28 @@ impl Lazy {
         }
         Ok(connection)
     }
+}
+
+/// A connection that is opened when it is needed.
+struct Lazy {
+    file: DatabaseFile,
+    connection: Mutex<Option<rusqlite::Connection>>,
+}
+
+impl Lazy {
+    /// Runs `work` with the connection locked. The outer error says that it could not be opened.
+    fn with<T>(&self, work: impl FnOnce(&rusqlite::Connection) -> T) -> Result<T, String> {
+        let mut slot = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let connection = match &mut *slot {
+            Some(connection) => connection,
+            empty => empty.insert(self.file.open()?),
+        };
+        Ok(work(connection))
+    }
+
 }
 
 /// Allows everything but to attach a file; a temporary or an in-memory database may be attached.
@@ -170,7 +176,18 @@ impl Connection for FileConnection {
             tokio::task::spawn_blocking(move || {
                 let mut columns_out = Some(columns_out);
                 let ran = lazy.with(|connection| {
-                    run(connection, &sql, parameters, &mut columns_out, &rows_out)
+                    let on_columns = |columns| match columns_out.take() {
+                        Some(out) => out
+                            .send(Ok(columns))
+                            .map_err(|_| "column send error".to_owned()),
+                        None => Ok(()),
+                    };
+                    let on_row = |row| {
+                        rows_out
+                            .blocking_send(row)
+                            .map_err(|_| "row send error".to_owned())
+                    };
+                    run(connection, &sql, parameters, on_columns, on_row)
                 });
                 // The result may be looked at only when the rows have ended.
                 drop(rows_out);
@@ -208,15 +225,17 @@ impl Connection for FileConnection {
     }
 }
 
-type ColumnsOut = oneshot::Sender<Result<Vec<String>, String>>;
-
-/// Prepares and runs a statement; the columns are sent as soon as they are known.
-fn run(
+/// Prepares and runs the first statement of `sql`; hands on its columns, as soon as they are known, and
+/// its rows.
+///
+/// # Errors
+/// The text the component sees, or the first error of `on_columns` and `on_row`.
+pub fn run(
     connection: &rusqlite::Connection,
     sql: &str,
     parameters: Vec<Value>,
-    columns_out: &mut Option<ColumnsOut>,
-    rows_out: &mpsc::Sender<RowResult>,
+    on_columns: impl FnOnce(Vec<String>) -> Result<(), String>,
+    mut on_row: impl FnMut(RowResult) -> Result<(), String>,
 ) -> Result<(), String> {
     let (mut cached, mut first);
     let statement: &mut Statement<'_> = match connection.prepare_cached(sql) {
@@ -233,12 +252,7 @@ fn run(
             Ok(None) | Err(_) => return Err(text(error)),
         },
     };
-    let columns = statement.column_names().map(str::to_owned).collect();
-    if let Some(columns_out) = columns_out.take() {
-        columns_out
-            .send(Ok(columns))
-            .map_err(|_| "column send error")?;
-    }
+    on_columns(statement.column_names().map(str::to_owned).collect())?;
     let mut rows = statement
         .query(params_from_iter(parameters))
         .map_err(text)?;
@@ -247,7 +261,7 @@ fn run(
         if size_of_row(&row) > MAX_BUFFERED_BYTES {
             return Err(too_large());
         }
-        rows_out.blocking_send(row).map_err(|_| "row send error")?;
+        on_row(row)?;
     }
     Ok(())
 }

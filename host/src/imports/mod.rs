@@ -1,6 +1,7 @@
 //! The interfaces a component imports, from `wit/`, on top of the traits of [`crate::key_value`] and
 //! [`crate::sqlite`] and of [`crate::variables`]. WASI comes from Wasmtime's own crates.
 
+mod clock;
 mod key_value;
 mod sqlite;
 mod stream;
@@ -38,5 +39,6 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     wasmtime_wasi::p3::add_to_linker(linker)?;
     wasmtime_wasi_http::p3::add_to_linker(linker)?;
+    clock::add_to_linker(linker)?;
     generated::Imports::add_to_linker::<_, HasSelf<State>>(linker, |state| state)
 }
