@@ -1,134 +1,9 @@
-//! An auditor of its own: reads the database file from outside and holds it against the invariants.
-//!
-//! It shares nothing with the component but the names of tables and columns.
+//! The auditor of `payonce-oracle`, for the files of a [`Site`].
 
-use rusqlite::Connection;
+pub use payonce_oracle::Books;
 
 use super::site::Site;
 use super::stores;
-
-/// One rule: rows that this query finds break it.
-struct Rule {
-    invariant: &'static str,
-    violations: &'static str,
-}
-
-const RULES: [Rule; 16] = [
-    Rule {
-        invariant: "1: at most one live payment for an order",
-        violations: "SELECT merchant_id, order_no, count(*) FROM payments
-                     WHERE status IN ('processing', 'succeeded')
-                     GROUP BY merchant_id, order_no HAVING count(*) > 1",
-    },
-    Rule {
-        invariant: "1: an order is paid if and only if a payment of its amount succeeded",
-        violations: "SELECT o.merchant_id, o.order_no, o.status FROM orders o
-                     WHERE (o.status IN ('paid', 'shipped', 'completed', 'refunded')) <> EXISTS (
-                       SELECT 1 FROM payments p
-                       WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no
-                         AND p.status = 'succeeded' AND p.amount = o.amount
-                         AND p.currency = o.currency)",
-    },
-    Rule {
-        invariant: "2: one journal row for a key",
-        violations: "SELECT merchant_id, idempotency_key, count(*) FROM operations
-                     GROUP BY merchant_id, idempotency_key HAVING count(*) > 1",
-    },
-    Rule {
-        invariant: "2: one applied payment in the journal for a paid order",
-        violations: "SELECT merchant_id, order_no, count(*) FROM operations
-                     WHERE operation = 'order.pay' AND outcome = 'applied'
-                     GROUP BY merchant_id, order_no HAVING count(*) > 1",
-    },
-    Rule {
-        invariant: "2: every succeeded payment has its journal row, and the other way round",
-        violations: "SELECT p.payment_id, j.subject_id FROM
-                       (SELECT * FROM payments WHERE status = 'succeeded') p
-                     FULL JOIN
-                       (SELECT * FROM operations
-                        WHERE operation = 'order.pay' AND outcome = 'applied') j
-                     ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
-                       AND j.order_no = p.order_no
-                     WHERE p.payment_id IS NULL OR j.subject_id IS NULL",
-    },
-    Rule {
-        invariant: "2: only successes and final declines are recorded",
-        violations: "SELECT merchant_id, idempotency_key, response_status FROM operations
-                     WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
-                        OR (outcome = 'applied') <> (response_status < 300)",
-    },
-    Rule {
-        invariant: "5: the ledger sums to zero for each merchant and currency",
-        violations: "SELECT merchant_id, currency, sum(amount) FROM ledger_entries
-                     GROUP BY merchant_id, currency HAVING sum(amount) <> 0",
-    },
-    Rule {
-        invariant: "5: each booking sums to zero and has two sides",
-        violations: "SELECT source_id, count(*), sum(amount) FROM ledger_entries
-                     GROUP BY source_id HAVING sum(amount) <> 0 OR count(*) <> 2",
-    },
-    Rule {
-        invariant: "5: every payment and deposit is booked once",
-        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
-                     WHERE operation IN ('order.pay', 'account.deposit') AND outcome = 'applied'
-                       AND (SELECT sum(amount) FROM ledger_entries l
-                            WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
-    },
-    Rule {
-        invariant: "5: nothing is booked without a journal row",
-        violations: "SELECT source_id FROM ledger_entries WHERE source_id NOT IN (
-                       SELECT subject_id FROM operations
-                       WHERE outcome = 'applied' AND subject_id IS NOT NULL)",
-    },
-    Rule {
-        invariant: "5: each balance is the sum of its entries",
-        violations: "SELECT merchant_id, user_id, currency, balance FROM accounts a
-                     WHERE balance <> coalesce((SELECT sum(amount) FROM ledger_entries l
-                       WHERE l.merchant_id = a.merchant_id AND l.currency = a.currency
-                         AND l.account = 'wallet:' || a.user_id), 0)",
-    },
-    Rule {
-        invariant: "5: every wallet in the ledger has an account",
-        violations: "SELECT DISTINCT merchant_id, account, currency FROM ledger_entries l
-                     WHERE account LIKE 'wallet:%' AND NOT EXISTS (
-                       SELECT 1 FROM accounts a WHERE a.merchant_id = l.merchant_id
-                         AND a.currency = l.currency AND 'wallet:' || a.user_id = l.account)",
-    },
-    Rule {
-        invariant: "5: no customer balance is negative",
-        violations: "SELECT merchant_id, user_id, balance FROM accounts WHERE balance < 0",
-    },
-    Rule {
-        invariant: "6: the version is the number of moves, and the moves are a chain",
-        violations: "SELECT merchant_id, order_no, version FROM (
-                       SELECT merchant_id, order_no, version, from_status,
-                         lag(to_status) OVER moves AS before, row_number() OVER moves AS number
-                       FROM operations WHERE outcome = 'applied' AND order_no IS NOT NULL
-                       WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
-                     WHERE version <> number OR from_status IS NOT before",
-    },
-    Rule {
-        invariant: "6: an order is where its last move left it",
-        violations: "SELECT o.merchant_id, o.order_no, o.status, o.version FROM orders o
-                     WHERE (o.version, o.status) IS NOT (
-                       SELECT version, to_status FROM operations j
-                       WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
-                         AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
-    },
-    Rule {
-        invariant: "7: 0 <= refunded_amount <= amount",
-        violations: "SELECT merchant_id, order_no, refunded_amount FROM orders
-                     WHERE refunded_amount NOT BETWEEN 0 AND amount",
-    },
-];
-
-/// What an audit counted, for tests that know how much there must be.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Books {
-    pub journal: i64,
-    pub orders: i64,
-    pub succeeded: i64,
-}
 
 /// Checks every invariant that a file can show, and the file itself.
 ///
@@ -139,23 +14,8 @@ pub fn audit(site: &Site) -> Books {
     connection
         .pragma_update(None, "query_only", true)
         .expect("read-only");
-    for check in ["integrity_check", "foreign_key_check"] {
-        let found = rows(&connection, &format!("PRAGMA {check}"));
-        assert!(found.is_empty() || found == ["ok"], "{check}: {found:?}");
-    }
-    for rule in RULES {
-        let found = rows(&connection, rule.violations);
-        assert!(found.is_empty(), "invariant {}: {found:#?}", rule.invariant);
-    }
-    let count = |from: &str| {
-        let sql = format!("SELECT count(*) FROM {from}");
-        connection.query_row(&sql, [], |row| row.get(0))
-    };
-    Books {
-        journal: count("operations").expect("a count"),
-        orders: count("orders").expect("a count"),
-        succeeded: count("payments WHERE status = 'succeeded'").expect("a count"),
-    }
+    payonce_oracle::integrity(&connection).unwrap_or_else(|wrong| panic!("{wrong}"));
+    payonce_oracle::audit(&connection).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 /// How many journal rows a merchant has under this key.
@@ -164,22 +24,4 @@ pub fn journal_rows(site: &Site, key: &str) -> i64 {
     let connection = stores::open(&site.database());
     let count = connection.query_row(sql, [key], |row| row.get(0));
     count.expect("a count")
-}
-
-/// Every row a query finds, as text.
-fn rows(connection: &Connection, sql: &str) -> Vec<String> {
-    let mut statement = connection
-        .prepare(sql)
-        .unwrap_or_else(|error| panic!("{error}: {sql}"));
-    let width = statement.column_count();
-    let found = statement.query_map([], |row| {
-        let cells = (0..width).map(|index| row.get::<_, rusqlite::types::Value>(index));
-        cells.collect::<Result<Vec<_>, _>>()
-    });
-    let text = |cells: Vec<rusqlite::types::Value>| match cells.as_slice() {
-        [rusqlite::types::Value::Text(only)] => only.clone(),
-        many => format!("{many:?}"),
-    };
-    let found = found.expect("rows");
-    found.map(|cells| text(cells.expect("a row"))).collect()
 }

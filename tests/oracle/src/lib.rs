@@ -1,0 +1,259 @@
+//! An auditor of its own: reads a database file of payonce from outside and holds it against the
+//! invariants. It shares nothing with the component but the names of tables and columns.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, ErrorCode};
+
+/// One rule: rows that this query finds break it.
+struct Rule {
+    invariant: &'static str,
+    violations: &'static str,
+}
+
+const RULES: [Rule; 16] = [
+    Rule {
+        invariant: "1: at most one live payment for an order",
+        violations: "SELECT merchant_id, order_no, count(*) FROM payments
+                     WHERE status IN ('processing', 'succeeded')
+                     GROUP BY merchant_id, order_no HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "1: an order is paid if and only if a payment of its amount succeeded",
+        violations: "SELECT o.merchant_id, o.order_no, o.status FROM orders o
+                     WHERE (o.status IN ('paid', 'shipped', 'completed', 'refunded')) <> EXISTS (
+                       SELECT 1 FROM payments p
+                       WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no
+                         AND p.status = 'succeeded' AND p.amount = o.amount
+                         AND p.currency = o.currency)",
+    },
+    Rule {
+        invariant: "2: one journal row for a key",
+        violations: "SELECT merchant_id, idempotency_key, count(*) FROM operations
+                     GROUP BY merchant_id, idempotency_key HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "2: one applied payment in the journal for a paid order",
+        violations: "SELECT merchant_id, order_no, count(*) FROM operations
+                     WHERE operation = 'order.pay' AND outcome = 'applied'
+                     GROUP BY merchant_id, order_no HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "2: every succeeded payment has its journal row, and the other way round",
+        violations: "SELECT p.payment_id, j.subject_id FROM
+                       (SELECT * FROM payments WHERE status = 'succeeded') p
+                     FULL JOIN
+                       (SELECT * FROM operations
+                        WHERE operation = 'order.pay' AND outcome = 'applied') j
+                     ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
+                       AND j.order_no = p.order_no
+                     WHERE p.payment_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: only successes and final declines are recorded",
+        violations: "SELECT merchant_id, idempotency_key, response_status FROM operations
+                     WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
+                        OR (outcome = 'applied') <> (response_status < 300)",
+    },
+    Rule {
+        invariant: "5: the ledger sums to zero for each merchant and currency",
+        violations: "SELECT merchant_id, currency, sum(amount) FROM ledger_entries
+                     GROUP BY merchant_id, currency HAVING sum(amount) <> 0",
+    },
+    Rule {
+        invariant: "5: each booking sums to zero and has two sides",
+        violations: "SELECT source_id, count(*), sum(amount) FROM ledger_entries
+                     GROUP BY source_id HAVING sum(amount) <> 0 OR count(*) <> 2",
+    },
+    Rule {
+        invariant: "5: every payment and deposit is booked once",
+        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
+                     WHERE operation IN ('order.pay', 'account.deposit') AND outcome = 'applied'
+                       AND (SELECT sum(amount) FROM ledger_entries l
+                            WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
+    },
+    Rule {
+        invariant: "5: nothing is booked without a journal row",
+        violations: "SELECT source_id FROM ledger_entries WHERE source_id NOT IN (
+                       SELECT subject_id FROM operations
+                       WHERE outcome = 'applied' AND subject_id IS NOT NULL)",
+    },
+    Rule {
+        invariant: "5: each balance is the sum of its entries",
+        violations: "SELECT merchant_id, user_id, currency, balance FROM accounts a
+                     WHERE balance <> coalesce((SELECT sum(amount) FROM ledger_entries l
+                       WHERE l.merchant_id = a.merchant_id AND l.currency = a.currency
+                         AND l.account = 'wallet:' || a.user_id), 0)",
+    },
+    Rule {
+        invariant: "5: every wallet in the ledger has an account",
+        violations: "SELECT DISTINCT merchant_id, account, currency FROM ledger_entries l
+                     WHERE account LIKE 'wallet:%' AND NOT EXISTS (
+                       SELECT 1 FROM accounts a WHERE a.merchant_id = l.merchant_id
+                         AND a.currency = l.currency AND 'wallet:' || a.user_id = l.account)",
+    },
+    Rule {
+        invariant: "5: no customer balance is negative",
+        violations: "SELECT merchant_id, user_id, balance FROM accounts WHERE balance < 0",
+    },
+    Rule {
+        invariant: "6: the version is the number of moves, and the moves are a chain",
+        violations: "SELECT merchant_id, order_no, version FROM (
+                       SELECT merchant_id, order_no, version, from_status,
+                         lag(to_status) OVER moves AS before, row_number() OVER moves AS number
+                       FROM operations WHERE outcome = 'applied' AND order_no IS NOT NULL
+                       WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
+                     WHERE version <> number OR from_status IS NOT before",
+    },
+    Rule {
+        invariant: "6: an order is where its last move left it",
+        violations: "SELECT o.merchant_id, o.order_no, o.status, o.version FROM orders o
+                     WHERE (o.version, o.status) IS NOT (
+                       SELECT version, to_status FROM operations j
+                       WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
+                         AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
+    },
+    Rule {
+        invariant: "7: 0 <= refunded_amount <= amount",
+        violations: "SELECT merchant_id, order_no, refunded_amount FROM orders
+                     WHERE refunded_amount NOT BETWEEN 0 AND amount",
+    },
+];
+
+/// What an audit counted, for tests that know how much there must be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Books {
+    pub journal: i64,
+    pub orders: i64,
+    pub succeeded: i64,
+}
+
+/// Checks every invariant that a database can show.
+///
+/// # Errors
+/// The first rule that is broken, with the rows that break it.
+pub fn audit(database: &Connection) -> Result<Books, String> {
+    for rule in RULES {
+        let found = rows(database, rule.violations)?;
+        if !found.is_empty() {
+            return Err(format!("invariant {}: {found:#?}", rule.invariant));
+        }
+    }
+    Ok(Books {
+        journal: count(database, "operations")?,
+        orders: count(database, "orders")?,
+        succeeded: count(database, "payments WHERE status = 'succeeded'")?,
+    })
+}
+
+/// Checks the file itself: its pages, its indexes and its references.
+///
+/// # Errors
+/// What SQLite finds wrong.
+pub fn integrity(database: &Connection) -> Result<(), String> {
+    for check in ["integrity_check", "foreign_key_check"] {
+        let found = rows(database, &format!("PRAGMA {check}"))?;
+        if !found.is_empty() && found != ["ok"] {
+            return Err(format!("{check}: {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every row a query finds, as text.
+fn rows(database: &Connection, sql: &str) -> Result<Vec<String>, String> {
+    let failed = |error| format!("{error}: {sql}");
+    let mut statement = database.prepare_cached(sql).map_err(failed)?;
+    let width = statement.column_count();
+    let found = statement.query_map([], |row| {
+        let cells = (0..width).map(|index| row.get::<_, Value>(index));
+        cells.collect::<Result<Vec<_>, _>>()
+    });
+    let text = |cells: Vec<Value>| match cells.as_slice() {
+        [Value::Text(only)] => only.clone(),
+        many => format!("{many:?}"),
+    };
+    found
+        .map_err(failed)?
+        .map(|cells| cells.map(text).map_err(failed))
+        .collect()
+}
+
+fn count(database: &Connection, from: &str) -> Result<i64, String> {
+    let sql = format!("SELECT count(*) FROM {from}");
+    let count = database.query_row(&sql, [], |row| row.get(0));
+    count.map_err(|error| format!("{error}: {sql}"))
+}
+
+/// The last gates: what the schema itself must refuse, whatever the component does. Each is tried on
+/// rows of this database and rolled back.
+struct Gate {
+    name: &'static str,
+    /// Rows to try on; a gate without rows cannot be tried.
+    rows: &'static str,
+    attempt: &'static str,
+}
+
+const GATES: [Gate; 6] = [
+    Gate {
+        name: "1: a second live payment for an order",
+        rows: "SELECT 1 FROM payments WHERE status = 'succeeded'",
+        attempt:
+            "INSERT INTO payments SELECT 'pay_second', merchant_id, order_no, 'second', channel,
+                    amount, currency, status, failure_code, created_at, updated_at
+                  FROM payments WHERE status = 'succeeded' LIMIT 1",
+    },
+    Gate {
+        name: "1: a second payment with a request_no",
+        rows: "SELECT 1 FROM payments",
+        attempt:
+            "INSERT INTO payments SELECT 'pay_second', merchant_id, order_no, request_no, channel,
+                    amount, currency, 'failed', failure_code, created_at, updated_at
+                  FROM payments LIMIT 1",
+    },
+    Gate {
+        name: "2: a second operation with a key",
+        rows: "SELECT 1 FROM operations",
+        attempt: "INSERT INTO operations (merchant_id, idempotency_key, operation, fingerprint,
+                    outcome, response_status, response_body, created_at)
+                  SELECT merchant_id, idempotency_key, 'other', 'other', outcome, 402, '{}', 0
+                  FROM operations LIMIT 1",
+    },
+    Gate {
+        name: "5: a negative balance",
+        rows: "SELECT 1 FROM accounts",
+        attempt: "UPDATE accounts SET balance = -1",
+    },
+    Gate {
+        name: "6: an order that moves backwards",
+        rows: "SELECT 1 FROM orders WHERE status = 'paid'",
+        attempt: "UPDATE orders SET status = 'pending', version = version + 1 WHERE status = 'paid'",
+    },
+    Gate {
+        name: "6: a version that does not grow by one",
+        rows: "SELECT 1 FROM orders WHERE status = 'pending'",
+        attempt: "UPDATE orders SET status = 'paid', version = version + 2 WHERE status = 'pending'",
+    },
+];
+
+/// Tries the last gates.
+///
+/// # Errors
+/// The first one that stands open.
+pub fn gates(database: &Connection) -> Result<(), String> {
+    let failed = |error: rusqlite::Error| error.to_string();
+    for gate in GATES {
+        if rows(database, gate.rows)?.is_empty() {
+            continue;
+        }
+        database.execute_batch("SAVEPOINT gate").map_err(failed)?;
+        let passed = database.execute(gate.attempt, []);
+        let back = "ROLLBACK TO gate; RELEASE gate";
+        database.execute_batch(back).map_err(failed)?;
+        match passed {
+            Ok(_) => return Err(format!("the last gate against {} is open", gate.name)),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {}
+            Err(error) => return Err(format!("{}: {error}", gate.name)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! Finds runs: all of a scenario, or random ones, and the shortest that goes wrong.
+//!
+//! A run is the list of what was chosen, so it can be repeated. A component is deterministic: what it does
+//! next depends on what it was told, and nothing else. So the rest of a run depends on the *state* only:
+//! what each instance was told, when, what is on its way, what the stores hold and what the clients know.
+//! Two orders of independent calls lead to one state, and what follows is explored once
+//! (partial-order reduction by states). Nothing is left out: every choice in every state is tried.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::run::{Chooser, Lab, Report};
+use crate::scenario::{self, Scenario};
+use crate::world::Chain;
+
+/// What is chosen, one number for each moment where there is a choice.
+pub type Choices = Vec<u8>;
+
+/// A run that went wrong.
+pub struct Violation {
+    pub scenario: Scenario,
+    pub choices: Choices,
+    pub what: String,
+}
+
+/// What came of an exploration.
+#[derive(Default)]
+pub struct Explored {
+    /// Runs of the component.
+    pub runs: u64,
+    /// Different runs that these stand for.
+    pub schedules: f64,
+    pub violation: Option<Violation>,
+}
+
+/// Where runs part: what was chosen before, and the state in which that was.
+struct Job {
+    choices: Choices,
+    parent: Option<Chain>,
+}
+
+/// What the workers of one exploration share.
+struct Search<'a> {
+    scenario: &'a Scenario,
+    jobs: Mutex<Vec<Job>>,
+    /// Jobs that are not done.
+    open: AtomicUsize,
+    runs: AtomicU64,
+    /// For each state where there was a choice, what came next: another such state or an end.
+    graph: Mutex<HashMap<Chain, Vec<Option<Chain>>>>,
+    roots: Mutex<Vec<Option<Chain>>>,
+    violation: Mutex<Option<Violation>>,
+}
+
+/// Goes through every run of a scenario, or as far as the first one that goes wrong.
+pub fn exhaust(labs: &mut [Lab], scenario: &Scenario) -> Explored {
+    let search = Search {
+        scenario,
+        jobs: Mutex::new(vec![Job {
+            choices: Vec::new(),
+            parent: None,
+        }]),
+        open: AtomicUsize::new(1),
+        runs: AtomicU64::new(0),
+        graph: Mutex::default(),
+        roots: Mutex::default(),
+        violation: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        for lab in labs {
+            scope.spawn(|| search.work(lab));
+        }
+    });
+    let graph = search
+        .graph
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let roots = search
+        .roots
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    Explored {
+        runs: search.runs.into_inner(),
+        schedules: count(&graph, &roots),
+        violation: search
+            .violation
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+impl Search<'_> {
+    fn work(&self, lab: &mut Lab) {
+        while self.open.load(Ordering::Acquire) > 0 && lock(&self.violation).is_none() {
+            let Some(job) = lock(&self.jobs).pop() else {
+                std::thread::sleep(Duration::from_micros(100));
+                continue;
+            };
+            let mut walk = Walk {
+                search: self,
+                prefix: job.choices,
+                taken: Vec::new(),
+                parent: job.parent,
+            };
+            let report = lab.run(self.scenario, &mut walk, false);
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            if let Some(what) = report.violation {
+                *lock(&self.violation) = Some(Violation {
+                    scenario: self.scenario.clone(),
+                    choices: walk.taken,
+                    what,
+                });
+            } else if !report.cut {
+                walk.arrive(None);
+            }
+            self.open.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// One run of an exploration.
+struct Walk<'a> {
+    search: &'a Search<'a>,
+    prefix: Choices,
+    taken: Choices,
+    /// The state of the last choice.
+    parent: Option<Chain>,
+}
+
+impl Walk<'_> {
+    /// Notes where the last choice led to.
+    fn arrive(&mut self, state: Option<Chain>) {
+        match self.parent {
+            None => lock(&self.search.roots).push(state),
+            Some(parent) => lock(&self.search.graph)
+                .entry(parent)
+                .or_default()
+                .push(state),
+        }
+        self.parent = state;
+    }
+}
+
+impl Chooser for Walk<'_> {
+    fn choose(&mut self, options: usize, state: &dyn Fn() -> Chain) -> Option<usize> {
+        let position = self.taken.len();
+        if let Some(choice) = self.prefix.get(position) {
+            self.taken.push(*choice);
+            return Some(usize::from(*choice));
+        }
+        let state = state();
+        self.arrive(Some(state));
+        let known = {
+            let mut graph = lock(&self.search.graph);
+            let known = graph.contains_key(&state);
+            graph.entry(state).or_default();
+            known
+        };
+        if known {
+            return None;
+        }
+        let others = 1..u8::try_from(options).unwrap_or(u8::MAX);
+        self.search.open.fetch_add(others.len(), Ordering::AcqRel);
+        let others = others.rev().map(|choice| {
+            let mut choices = self.taken.clone();
+            choices.push(choice);
+            Job {
+                choices,
+                parent: Some(state),
+            }
+        });
+        lock(&self.search.jobs).extend(others);
+        self.taken.push(0);
+        Some(0)
+    }
+}
+
+/// How many ways lead through the graph. Time and histories only grow, so it has no circles.
+fn count(graph: &HashMap<Chain, Vec<Option<Chain>>>, roots: &[Option<Chain>]) -> f64 {
+    let mut ways: HashMap<Chain, f64> = HashMap::new();
+    let mut open: Vec<Chain> = roots.iter().copied().flatten().collect();
+    let mut entered = HashSet::new();
+    let total = |ways: &HashMap<Chain, f64>, next: &[Option<Chain>]| -> f64 {
+        let each = next.iter().map(|next| match next {
+            Some(state) => ways.get(state).copied().unwrap_or(0.0),
+            None => 1.0,
+        });
+        each.sum()
+    };
+    while let Some(state) = open.last().copied() {
+        let next = graph.get(&state).map_or(&[][..], Vec::as_slice);
+        if entered.insert(state) {
+            let unknown = next
+                .iter()
+                .flatten()
+                .filter(|state| !ways.contains_key(state));
+            open.extend(unknown);
+        } else {
+            open.pop();
+            ways.insert(state, total(&ways, next));
+        }
+    }
+    total(&ways, roots)
+}
+
+/// Runs random scenarios for a while; each is repeated now and then, and must be the same again.
+pub fn random(labs: &mut [Lab], seed: u64, budget: Duration) -> Explored {
+    let (runs, violation) = (AtomicU64::new(0), Mutex::new(None));
+    let until = Instant::now() + budget;
+    std::thread::scope(|scope| {
+        for lab in labs {
+            scope.spawn(|| {
+                while Instant::now() < until && lock(&violation).is_none() {
+                    let number = runs.fetch_add(1, Ordering::Relaxed);
+                    let seed = seed.wrapping_add(number);
+                    if let Some(found) = wander(lab, seed, number.is_multiple_of(16)) {
+                        *lock(&violation) = Some(found);
+                    }
+                }
+            });
+        }
+    });
+    Explored {
+        runs: runs.into_inner(),
+        schedules: 0.0,
+        violation: violation
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+/// One random run.
+fn wander(lab: &mut Lab, seed: u64, twice: bool) -> Option<Violation> {
+    let scenario = scenario::random(seed);
+    let mut dice = Dice {
+        random: StdRng::seed_from_u64(!seed),
+        taken: Vec::new(),
+    };
+    let report = lab.run(&scenario, &mut dice, twice);
+    let violation = |what| {
+        Some(Violation {
+            scenario: scenario.clone(),
+            choices: dice.taken.clone(),
+            what,
+        })
+    };
+    match report.violation {
+        Some(what) => violation(what),
+        None if twice && replay(lab, &scenario, &dice.taken).trace != report.trace => {
+            violation("the same choices gave another run".to_owned())
+        }
+        None => None,
+    }
+}
+
+/// Chooses at random, and what needs no trouble more often.
+struct Dice {
+    random: StdRng,
+    taken: Choices,
+}
+
+impl Chooser for Dice {
+    fn choose(&mut self, options: usize, _: &dyn Fn() -> Chain) -> Option<usize> {
+        let choice = match self.random.random_ratio(1, 2) {
+            true => 0,
+            false => self.random.random_range(0..options.min(256)),
+        };
+        self.taken.push(u8::try_from(choice).unwrap_or(0));
+        Some(choice)
+    }
+}
+
+/// Repeats a run, with its trace.
+pub fn replay(lab: &mut Lab, scenario: &Scenario, choices: &[u8]) -> Report {
+    let mut script = Script { choices, next: 0 };
+    lab.run(scenario, &mut script, true)
+}
+
+struct Script<'a> {
+    choices: &'a [u8],
+    next: usize,
+}
+
+impl Chooser for Script<'_> {
+    fn choose(&mut self, options: usize, _: &dyn Fn() -> Chain) -> Option<usize> {
+        let choice = self.choices.get(self.next).copied().unwrap_or(0);
+        self.next += 1;
+        // What is shortened may have fewer options here.
+        Some(usize::from(choice).min(options - 1))
+    }
+}
+
+/// Makes a run that goes wrong as plain as possible: fewer clients, fewer choices that are not the first.
+pub fn shrink(lab: &mut Lab, violation: &mut Violation) {
+    let mut fails = |choices: &[u8], scenario: &Scenario| {
+        let mut script = Script { choices, next: 0 };
+        lab.run(scenario, &mut script, false).violation
+    };
+    let mut changed = true;
+    while changed {
+        changed = false;
+        let length = violation.choices.len();
+        let mut attempts: Vec<Choices> = Vec::new();
+        for end in [length / 2, length.saturating_sub(1)] {
+            attempts.push(violation.choices[..end].to_vec());
+        }
+        for (index, choice) in violation.choices.iter().enumerate() {
+            if *choice > 0 {
+                let mut plainer = violation.choices.clone();
+                plainer[index] = 0;
+                attempts.push(plainer);
+            }
+            let mut shorter = violation.choices.clone();
+            shorter.remove(index);
+            attempts.push(shorter);
+        }
+        for mut attempt in attempts {
+            while attempt.last() == Some(&0) {
+                attempt.pop();
+            }
+            let plain =
+                |choices: &[u8]| (choices.len(), choices.iter().filter(|c| **c > 0).count());
+            if plain(&attempt) < plain(&violation.choices)
+                && let Some(what) = fails(&attempt, &violation.scenario)
+            {
+                violation.choices = attempt;
+                violation.what = what;
+                changed = true;
+                break;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

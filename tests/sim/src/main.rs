@@ -1,0 +1,223 @@
+//! Runs the compiled payonce.wasm through every crash, order and fault, deterministically.
+//!
+//! * [`world`]: what the component sees; its calls wait there until they are let.
+//! * [`run`]: one run, in which a chooser decides what happens next.
+//! * [`explore`]: all runs of a scenario, random runs, and the shortest that goes wrong.
+//! * [`scenario`] and [`operations`]: what is simulated. New operations go there and into [`model`].
+//! * [`oracle`]: what is wrong with a run, with the help of [`model`] and of `payonce-oracle`.
+//!
+//! `docs/correctness.md` says what is proved and how to read a trace.
+
+#![forbid(unsafe_code)]
+
+mod explore;
+mod model;
+mod operations;
+mod oracle;
+mod run;
+mod scenario;
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use payonce_host::{App, Options, Setup};
+use serde_json::json;
+
+use crate::explore::{Choices, Violation};
+use crate::run::Lab;
+use crate::scenario::{Kind, Scenario};
+
+/// Runs payonce.wasm through every crash, order and fault.
+#[derive(Parser)]
+struct Flags {
+    /// The spin.toml of payonce.
+    #[arg(long, env = "PAYONCE_MANIFEST", default_value = "spin.toml")]
+    manifest: PathBuf,
+    /// Another component than the manifest's.
+    #[arg(long)]
+    component: Option<PathBuf>,
+    /// Only scenarios whose name contains this; with --choices, the scenario of that name.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Repeats one run: what was chosen, as a failure printed it.
+    #[arg(long, value_parser = parse_choices)]
+    choices: Option<std::vec::Vec<u8>>,
+    /// How long to try random runs, seconds.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Where random runs begin.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Expects something to be wrong: exit code 0 when it is found.
+    #[arg(long)]
+    defect: bool,
+    /// Lists the scenarios.
+    #[arg(long)]
+    list: bool,
+}
+
+fn parse_choices(text: &str) -> Result<Choices> {
+    let words = text.split('.').filter(|word| !word.is_empty());
+    Ok(words.map(str::parse).collect::<Result<_, _>>()?)
+}
+
+fn main() -> ExitCode {
+    match run(&Flags::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("payonce-sim: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the command; whether it ended as it should.
+fn run(flags: &Flags) -> Result<bool> {
+    if flags.list {
+        for scenario in scenario::exhaustive() {
+            println!("{scenario}");
+        }
+        return Ok(true);
+    }
+    let mut labs = labs(flags)?;
+    if let Some(choices) = &flags.choices {
+        let name = flags
+            .scenario
+            .as_deref()
+            .context("--choices needs --scenario")?;
+        let scenario = scenario::named(name).with_context(|| format!("no scenario is {name}"))?;
+        let report = explore::replay(&mut labs[0], &scenario, choices);
+        print!("{}", report.trace);
+        return Ok(match report.violation {
+            Some(what) => {
+                println!("VIOLATION: {what}");
+                false
+            }
+            None => {
+                println!("Nothing is wrong.");
+                true
+            }
+        });
+    }
+    let mut totals = Totals::default();
+    for scenario in scenario::exhaustive() {
+        let wanted = flags.scenario.as_ref();
+        if wanted.is_some_and(|wanted| !scenario.name.contains(wanted.as_str())) {
+            continue;
+        }
+        totals.exhaust(&mut labs, &scenario);
+        if totals.violation.is_some() {
+            break;
+        }
+    }
+    if totals.violation.is_none() && flags.seconds > 0 {
+        let budget = Duration::from_secs(flags.seconds);
+        let explored = explore::random(&mut labs, flags.seed, budget);
+        eprintln!("{:>9} random runs from seed {}", explored.runs, flags.seed);
+        totals.random = explored.runs;
+        totals.violation = explored.violation;
+    }
+    if let Some(violation) = &mut totals.violation {
+        explain(&mut labs[0], violation);
+    }
+    println!("{}", totals.json());
+    Ok(totals.violation.is_some() == flags.defect)
+}
+
+/// Prints a run that went wrong, as short as it can be, and how to repeat it.
+fn explain(lab: &mut Lab, violation: &mut Violation) {
+    explore::shrink(lab, violation);
+    let report = explore::replay(lab, &violation.scenario, &violation.choices);
+    let choices: Vec<String> = violation.choices.iter().map(u8::to_string).collect();
+    println!("{}", report.trace);
+    println!("VIOLATION in {}: {}", violation.scenario, violation.what);
+    println!(
+        "Again: cargo xtask sim --scenario {} --choices {}.\n",
+        violation.scenario,
+        choices.join(".")
+    );
+}
+
+/// One lab for each processor, with one shop.
+fn labs(flags: &Flags) -> Result<Vec<Lab>> {
+    let variables = [
+        ("api_keys", "m=key-m,n=key-n"),
+        ("token_secret", "a secret of the simulation, long enough"),
+        ("claim_lease_ms", "3000"),
+        ("claim_after_ms", "1"),
+        ("default_wait_ms", "30"),
+    ];
+    let options = Options {
+        manifest: flags.manifest.clone(),
+        state_dir: Some(std::env::temp_dir()),
+        variables: variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
+        ..Options::default()
+    };
+    let mut setup = Setup::load(&options)?;
+    if let Some(component) = &flags.component {
+        setup.wasm.clone_from(component);
+    }
+    setup.preempt = false;
+    let services = setup.services.clone();
+    let app = Arc::new(App::new(setup)?);
+    let mut first = Lab::new(Arc::clone(&app), services.clone(), None)?;
+    let shop = first.open_shop()?;
+    let mut labs = vec![first];
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    while labs.len() < processors {
+        labs.push(Lab::new(
+            Arc::clone(&app),
+            services.clone(),
+            Some(Arc::clone(&shop)),
+        )?);
+    }
+    Ok(labs)
+}
+
+/// What was done.
+#[derive(Default)]
+struct Totals {
+    runs: BTreeMap<Kind, u64>,
+    schedules: f64,
+    random: u64,
+    violation: Option<Violation>,
+}
+
+impl Totals {
+    fn exhaust(&mut self, labs: &mut [Lab], scenario: &Scenario) {
+        let began = Instant::now();
+        let explored = explore::exhaust(labs, scenario);
+        eprintln!(
+            "{:>9} runs for {:>12.0} schedules of {scenario}, {:.1} s",
+            explored.runs,
+            explored.schedules,
+            began.elapsed().as_secs_f64()
+        );
+        *self.runs.entry(scenario.kind).or_default() += explored.runs;
+        self.schedules += explored.schedules;
+        self.violation = explored.violation;
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let runs = |kind| self.runs.get(&kind).copied().unwrap_or(0);
+        json!({
+            "schedules": self.schedules,
+            "schedule_runs": runs(Kind::Schedules),
+            "crash_points": runs(Kind::CrashPoints),
+            "pairs": runs(Kind::CrashPairs),
+            "store_faults": runs(Kind::StoreFaults),
+            "database_faults": runs(Kind::DatabaseFaults),
+            "random_runs": self.random,
+            "violations": u8::from(self.violation.is_some()),
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! Says what is wrong with a run, from what its clients got and what the files hold.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::model::{self, Books, Row};
+use crate::operations::{Key, MERCHANTS};
+use crate::run::Answer;
+use crate::scenario::{Client, Scenario};
+
+/// Watches one run.
+pub struct Oracle {
+    database: Connection,
+    clients: Vec<Seen>,
+    /// Whether the database was made to fail.
+    trouble: bool,
+}
+
+/// What was seen of a client.
+#[derive(Clone, Default)]
+struct Seen {
+    /// How long the journal was when its attempt began.
+    from: usize,
+    /// Its final answers, and whether one of them was not a replay.
+    answer: Option<Answer>,
+    first: bool,
+}
+
+type Verdict = Result<(), String>;
+
+impl Oracle {
+    /// An oracle for a database file.
+    pub fn new(path: &Path, clients: usize) -> Self {
+        let open = || Connection::open(path).or_else(|_| Connection::open_in_memory());
+        Self {
+            database: open().unwrap_or_else(|error| panic!("SQLite has no memory: {error}")),
+            clients: vec![Seen::default(); clients],
+            trouble: false,
+        }
+    }
+
+    /// The database has failed once: 503 is a good answer from now on.
+    pub fn database_trouble(&mut self) {
+        self.trouble = true;
+    }
+
+    /// An attempt of a client begins.
+    pub fn sent(&mut self, client: usize) {
+        self.clients[client].from = self.journal().len();
+    }
+
+    /// What an answer to a client is held against.
+    pub fn window(&self, client: usize) -> (usize, bool) {
+        (self.clients[client].from, self.trouble)
+    }
+
+    /// A client got an answer.
+    pub fn answered(&mut self, scenario: &Scenario, index: usize, answer: &Answer) -> Verdict {
+        let client = &scenario.clients[index];
+        let expected = match answer.status {
+            200..=299 => "application/json",
+            _ => "application/problem+json",
+        };
+        if answer.content_type != expected {
+            return Err(format!(
+                "client {index} got the type {}",
+                answer.content_type
+            ));
+        }
+        if answer.is_final() {
+            return self.recorded(scenario, index, answer);
+        }
+        let code = answer.code();
+        match (answer.status, code.as_str()) {
+            (503, "busy" | "storage_unavailable") if self.trouble => self.may_come_back(answer),
+            (409, "idempotency_in_progress") => self.may_come_back(answer),
+            (422, "idempotency_key_reused") => {
+                let other = |other: &Client| {
+                    client.same_key(other) && client.request.body != other.request.body
+                };
+                match scenario.clients.iter().any(other) {
+                    true => Ok(()),
+                    false => Err(format!("nobody else used the key of client {index}")),
+                }
+            }
+            (400..=499, _) => self.explained(client, index, &code),
+            _ => Err(format!("client {index} got {answer}")),
+        }
+    }
+
+    fn may_come_back(&self, answer: &Answer) -> Verdict {
+        match answer.retry_after {
+            Some(_) => Ok(()),
+            None => Err(format!("no Retry-After: {answer}")),
+        }
+    }
+
+    /// Invariants 2 and 4: a final answer is in the journal before it is out.
+    fn recorded(&mut self, scenario: &Scenario, index: usize, answer: &Answer) -> Verdict {
+        let client = &scenario.clients[index];
+        let same = |row: &Row| {
+            row.merchant == MERCHANTS[client.merchant]
+                && match client.key {
+                    Key::Given(key) => row.key == key,
+                    Key::Token => row.key.starts_with("token:"),
+                }
+        };
+        let journal = self.journal();
+        match journal.iter().filter(|row| same(row)).collect::<Vec<_>>()[..] {
+            [row]
+                if (row.status, &row.location, &row.body)
+                    == (answer.status, &answer.location, &answer.body) => {}
+            [row] => {
+                return Err(format!(
+                    "invariant 2: client {index} got {answer}, the journal has {} {}",
+                    row.status, row.body
+                ));
+            }
+            [] => {
+                return Err(format!(
+                    "invariant 4: client {index} got {answer}, unrecorded"
+                ));
+            }
+            _ => return Err("invariant 2: a key has two operations".to_owned()),
+        }
+        let seen = &mut self.clients[index];
+        seen.answer = Some(answer.clone());
+        seen.first |= !answer.replayed;
+        let firsts = scenario.clients.iter().zip(&self.clients);
+        let firsts = firsts.filter(|(other, seen)| seen.first && client.same_key(other));
+        match firsts.count() {
+            0 | 1 => Ok(()),
+            _ => Err("invariant 2: two clients got a first answer for one key".to_owned()),
+        }
+    }
+
+    /// A refusal was right at some moment of the attempt.
+    fn explained(&self, client: &Client, index: usize, code: &str) -> Verdict {
+        let from = self.clients[index].from;
+        let merchant = MERCHANTS[client.merchant];
+        let mut books = Books::default();
+        let mut reasons = Vec::new();
+        for (length, row) in self.journal().iter().map(Some).chain([None]).enumerate() {
+            if length >= from {
+                reasons.push(books.refusal(merchant, &client.request.act));
+            }
+            if let Some(row) = row {
+                books.apply(row)?;
+            }
+        }
+        match reasons.contains(&Some(code)) {
+            true => Ok(()),
+            false => Err(format!(
+                "client {index} was refused with {code}, where only {reasons:?} are right"
+            )),
+        }
+    }
+
+    /// Invariant 2: a client that had a final answer has asked once more.
+    pub fn replayed(&self, index: usize, answer: &Answer, again: &Answer) -> Verdict {
+        let same = |answer: &Answer| Answer {
+            replayed: true,
+            ..answer.clone()
+        };
+        match same(answer) == *again {
+            true => Ok(()),
+            false => Err(format!(
+                "invariant 2: client {index} got {answer}, and later {again}"
+            )),
+        }
+    }
+
+    /// Invariant 3: a client has used its key for another request.
+    pub fn reused(&self, index: usize, first: &Answer, answer: &Answer) -> Verdict {
+        let refused = answer.status == 422 && answer.code() == "idempotency_key_reused";
+        match refused && !answer.body.contains(&first.body) {
+            true => Ok(()),
+            false => Err(format!(
+                "invariant 3: the key of client {index} on another request got {answer}"
+            )),
+        }
+    }
+
+    /// The run is over.
+    pub fn finish(&self, scenario: &Scenario) -> Verdict {
+        payonce_oracle::audit(&self.database)?;
+        payonce_oracle::gates(&self.database)?;
+        let mut books = Books::default();
+        let journal = self.journal();
+        for row in &journal {
+            books.apply(row)?;
+        }
+        let held = Books::read(&self.database).map_err(|error| error.to_string())?;
+        if held != books {
+            return Err(format!(
+                "the tables hold {held:?}, the journal says {books:?}"
+            ));
+        }
+        let ours = |row: &&Row| {
+            let known = |client: &Client| match client.key {
+                Key::Given(key) => row.key == key,
+                Key::Token => row.key.starts_with("token:"),
+            };
+            !row.key.starts_with("fixture-") && !scenario.clients.iter().any(known)
+        };
+        match journal.iter().find(ours) {
+            Some(row) => Err(format!("nobody sent the operation {}", row.key)),
+            None => Ok(()),
+        }
+    }
+
+    /// The journal; empty while there is none.
+    fn journal(&self) -> Vec<Row> {
+        model::journal(&self.database).unwrap_or_default()
+    }
+}

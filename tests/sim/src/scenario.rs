@@ -1,0 +1,439 @@
+//! What is simulated: who sends what to which instance, and what may go wrong.
+
+use std::fmt;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::operations::{self, Key, Request, checkout, create, deposit, pay};
+
+/// How much may go wrong in one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Instances that die.
+    pub crashes: u8,
+    /// Calls of the key-value store that go wrong, and times that it is wiped.
+    pub store_faults: u8,
+    /// Statements that fail.
+    pub database_faults: u8,
+    /// Sleepers that wake up although a call is on its way: the call is slow.
+    pub early_timers: u8,
+    /// Times that a call is slower than a lease.
+    pub leaps: u8,
+}
+
+/// What is wrong with the key-value store all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    Good,
+    /// Every call fails.
+    Down,
+    /// Nothing that is written is kept.
+    Forgets,
+    /// Reads see the value before the last write.
+    Lags,
+    /// Reads see garbage.
+    Garbage,
+}
+
+/// A client: sends a request, and repeats it until it has a final answer.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub request: Request,
+    pub key: Key,
+    /// Index of its merchant.
+    pub merchant: usize,
+    /// Which instance it talks to.
+    pub slot: u8,
+    /// The client that must have its answer before.
+    pub after: Option<usize>,
+}
+
+impl Client {
+    fn new(request: &Request, key: &Key, slot: u8) -> Self {
+        Self {
+            request: request.clone(),
+            key: key.clone(),
+            merchant: 0,
+            slot,
+            after: None,
+        }
+    }
+
+    /// Whether the two use one idempotency key.
+    pub fn same_key(&self, other: &Self) -> bool {
+        self.merchant == other.merchant && self.key == other.key
+    }
+}
+
+/// What the runs of a scenario are counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    CrashPoints,
+    CrashPairs,
+    Schedules,
+    StoreFaults,
+    DatabaseFaults,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub name: String,
+    pub kind: Kind,
+    pub clients: Vec<Client>,
+    pub limits: Limits,
+    pub store: StoreMode,
+    /// Whether calls take effect in any order, or in the order in which they are made.
+    pub any_order: bool,
+    /// Whether a call takes effect in one step and its instance hears of it in another. It makes a
+    /// difference to requests that share an instance only.
+    pub split: bool,
+    /// Whether clients share an instance, so that it matters when a request comes in.
+    pub shared_instance: bool,
+    /// Whether the database is empty at first, without a schema.
+    pub empty: bool,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.name)
+    }
+}
+
+impl Scenario {
+    fn new(name: String, kind: Kind, clients: Vec<Client>, limits: Limits) -> Self {
+        Self {
+            name,
+            kind,
+            clients,
+            limits,
+            store: StoreMode::Good,
+            any_order: false,
+            split: false,
+            shared_instance: false,
+            empty: false,
+        }
+    }
+
+    /// Every order of the calls of instances of their own.
+    fn apart(mut self) -> Self {
+        for (slot, client) in (0..).zip(&mut self.clients) {
+            client.slot = slot;
+        }
+        self.any_order = true;
+        self
+    }
+
+    /// Every order of the calls within one instance.
+    fn together(mut self) -> Self {
+        self.any_order = true;
+        self.split = true;
+        self.shared_instance = true;
+        self
+    }
+
+    fn with_store(mut self, store: StoreMode) -> Self {
+        self.store = store;
+        self
+    }
+}
+
+/// Two requests that get into each other's way.
+fn races() -> Vec<(String, [Client; 2])> {
+    let given = |key| Key::Given(key);
+    let two = |first: Request, first_key, second: Request, second_key| {
+        [
+            Client::new(&first, &first_key, 0),
+            Client::new(&second, &second_key, 0),
+        ]
+    };
+    let mut races: Vec<(String, [Client; 2])> = operations::each()
+        .into_iter()
+        .map(|(name, request, key)| {
+            (
+                format!("same-key-{name}"),
+                two(request.clone(), key.clone(), request, key),
+            )
+        })
+        .collect();
+    let named = [
+        (
+            "two-keys-one-order",
+            two(pay("o1", 100), given("k"), pay("o1", 100), given("l")),
+        ),
+        (
+            "two-orders-one-wallet",
+            two(pay("o1", 100), given("k"), pay("o2", 100), given("l")),
+        ),
+        (
+            "deposit-and-pay",
+            two(deposit("poor", 100), given("k"), pay("p1", 100), given("l")),
+        ),
+        (
+            "two-deposits",
+            two(
+                deposit("rich", 5),
+                given("k"),
+                deposit("rich", 6),
+                given("l"),
+            ),
+        ),
+        (
+            "two-creations",
+            two(create("new"), given("k"), create("new"), given("l")),
+        ),
+        (
+            "one-key-two-requests",
+            two(pay("o1", 100), given("k"), deposit("rich", 1), given("k")),
+        ),
+        (
+            "one-token-two-orders",
+            two(
+                checkout("o1", "r1"),
+                Key::Token,
+                checkout("o2", "r2"),
+                Key::Token,
+            ),
+        ),
+        (
+            "one-request-no",
+            two(
+                checkout("o1", "r1"),
+                given("k"),
+                checkout("o2", "r1"),
+                given("l"),
+            ),
+        ),
+        (
+            "wrong-amount-then-right",
+            two(pay("o1", 99), given("k"), pay("o1", 100), given("k")),
+        ),
+    ];
+    races.extend(named.map(|(name, clients)| (name.to_owned(), clients)));
+    let mut merchants = two(pay("o1", 100), given("k"), pay("o1", 100), given("k"));
+    merchants[1].merchant = 1;
+    races.push(("two-merchants-one-key".to_owned(), merchants));
+    races
+}
+
+/// Every scenario that is explored to its end.
+pub fn exhaustive() -> Vec<Scenario> {
+    let none = Limits::default();
+    let crashes = |crashes| Limits { crashes, ..none };
+    let early = |early_timers| Limits {
+        early_timers,
+        ..none
+    };
+    let mut all = Vec::new();
+    for (name, request, key) in operations::each() {
+        let one = vec![Client::new(&request, &key, 0)];
+        let scenario = |what: &str, kind, clients: &Vec<Client>, limits| {
+            Scenario::new(format!("{what}-{name}"), kind, clients.clone(), limits)
+        };
+        all.push(scenario("crash", Kind::CrashPoints, &one, crashes(1)));
+        all.push(scenario("crash-twice", Kind::CrashPairs, &one, crashes(2)));
+        let other = Client::new(&deposit("poor", 3), &Key::Given("other"), 0);
+        let mut both = one.clone();
+        both.push(other);
+        let mut beside = scenario("crash-beside-others", Kind::CrashPoints, &both, crashes(1));
+        beside.shared_instance = true;
+        all.push(beside);
+        for database_faults in 1..=2 {
+            let limits = Limits {
+                database_faults,
+                ..none
+            };
+            let what = ["database-fault", "database-two-faults"][usize::from(database_faults) - 1];
+            all.push(scenario(what, Kind::DatabaseFaults, &one, limits));
+        }
+        let slow = Limits {
+            leaps: 1,
+            crashes: 1,
+            ..none
+        };
+        all.push(scenario("slow-and-crash", Kind::CrashPoints, &one, slow));
+    }
+    for (name, clients) in races() {
+        let scenario = |what: &str, kind, limits| {
+            Scenario::new(format!("{what}-{name}"), kind, clients.to_vec(), limits)
+        };
+        all.push(scenario("order", Kind::Schedules, early(2)).apart());
+        all.push(scenario("order-in-one-instance", Kind::Schedules, early(1)).together());
+        all.push(scenario("order-and-crash", Kind::CrashPoints, crashes(1)).apart());
+        let store = Limits {
+            store_faults: 1,
+            ..early(1)
+        };
+        all.push(scenario("order-and-store-fault", Kind::StoreFaults, store).apart());
+        for mode in [
+            StoreMode::Down,
+            StoreMode::Forgets,
+            StoreMode::Lags,
+            StoreMode::Garbage,
+        ] {
+            let what = format!("order-store-{mode:?}").to_lowercase();
+            let scenario = scenario(&what, Kind::StoreFaults, early(1));
+            all.push(scenario.apart().with_store(mode));
+        }
+        let database = Limits {
+            database_faults: 1,
+            ..none
+        };
+        all.push(scenario("order-and-database-fault", Kind::DatabaseFaults, database).apart());
+    }
+    all.extend(start());
+    all.extend(three());
+    all
+}
+
+/// Instances that meet a database without a schema.
+fn start() -> Vec<Scenario> {
+    let create = |order_no, key| Client::new(&create(order_no), &Key::Given(key), 0);
+    let one = vec![create("new", "k")];
+    let two = vec![create("new", "k"), create("new", "l")];
+    let limits = |crashes, database_faults| Limits {
+        crashes,
+        database_faults,
+        ..Limits::default()
+    };
+    let scenarios = [
+        Scenario::new(
+            "crash-first-start".to_owned(),
+            Kind::CrashPoints,
+            one.clone(),
+            limits(1, 0),
+        ),
+        Scenario::new(
+            "crash-twice-first-start".to_owned(),
+            Kind::CrashPairs,
+            one.clone(),
+            limits(2, 0),
+        ),
+        Scenario::new(
+            "database-fault-first-start".to_owned(),
+            Kind::DatabaseFaults,
+            one,
+            limits(0, 1),
+        ),
+        Scenario::new(
+            "order-first-start".to_owned(),
+            Kind::Schedules,
+            two,
+            limits(0, 0),
+        )
+        .apart(),
+    ];
+    scenarios
+        .into_iter()
+        .map(|scenario| Scenario {
+            empty: true,
+            ..scenario
+        })
+        .collect()
+}
+
+/// Three requests at once, without timers that are early.
+fn three() -> Vec<Scenario> {
+    let given = |key| Key::Given(key);
+    let client = |request: Request, key| Client::new(&request, &key, 0);
+    let sets = [
+        (
+            "three-times-one-key",
+            [given("k"), given("k"), given("k")].map(|key| client(pay("o1", 100), key)),
+        ),
+        (
+            "three-keys-one-order",
+            [given("k"), given("l"), given("n")].map(|key| client(pay("o1", 100), key)),
+        ),
+        (
+            "three-for-one-wallet",
+            [
+                client(pay("o1", 100), given("k")),
+                client(pay("o2", 100), given("l")),
+                client(deposit("rich", 50), given("n")),
+            ],
+        ),
+    ];
+    let scenarios = sets.into_iter().flat_map(|(name, clients)| {
+        let scenario = |what: &str| {
+            let limits = Limits::default();
+            Scenario::new(
+                format!("{what}-{name}"),
+                Kind::Schedules,
+                clients.to_vec(),
+                limits,
+            )
+        };
+        [
+            scenario("order").apart(),
+            scenario("order-in-one-instance").together(),
+        ]
+    });
+    scenarios.collect()
+}
+
+/// A scenario from a seed: two to four clients that like to collide, and everything may go wrong.
+pub fn random(seed: u64) -> Scenario {
+    let mut random = StdRng::seed_from_u64(seed);
+    let requests = [
+        pay("o1", 100),
+        pay("o1", 100),
+        pay("o2", 100),
+        pay("p1", 100),
+        pay("o1", 99),
+        checkout("o1", "r1"),
+        checkout("o2", "r1"),
+        create("new"),
+        deposit("rich", 50),
+        deposit("poor", 100),
+    ];
+    let keys = [
+        Key::Given("k"),
+        Key::Given("l"),
+        Key::Given("n"),
+        Key::Token,
+    ];
+    let clients: Vec<Client> = (0..random.random_range(2..=4_usize))
+        .map(|index| Client {
+            request: requests[random.random_range(0..requests.len())].clone(),
+            key: keys[random.random_range(0..keys.len())].clone(),
+            merchant: usize::from(random.random_ratio(1, 8)),
+            slot: random.random_range(0..3),
+            after: (index > 0 && random.random_ratio(1, 4)).then(|| index - 1),
+        })
+        .collect();
+    let modes = [
+        StoreMode::Good,
+        StoreMode::Good,
+        StoreMode::Good,
+        StoreMode::Down,
+        StoreMode::Forgets,
+        StoreMode::Lags,
+        StoreMode::Garbage,
+    ];
+    let limits = Limits {
+        crashes: random.random_range(0..=3),
+        store_faults: random.random_range(0..=4),
+        database_faults: random.random_range(0..=3),
+        early_timers: random.random_range(0..=6),
+        leaps: random.random_range(0..=1),
+    };
+    Scenario {
+        store: modes[random.random_range(0..modes.len())],
+        any_order: true,
+        split: random.random(),
+        shared_instance: true,
+        ..Scenario::new(format!("random-{seed}"), Kind::Schedules, clients, limits)
+    }
+}
+
+/// The scenario of that name.
+pub fn named(name: &str) -> Option<Scenario> {
+    if let Some(seed) = name.strip_prefix("random-") {
+        return seed.parse().ok().map(random);
+    }
+    exhaustive()
+        .into_iter()
+        .find(|scenario| scenario.name == name)
+}

@@ -1,0 +1,655 @@
+//! What the component sees of the outside: stores, clock, timers and network, none of which does anything
+//! by itself. A call of the component waits here until the simulation decides that it takes effect, and
+//! how.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use payonce_host::Services;
+use payonce_host::key_value::{KeyValue, Outcome};
+use payonce_host::sqlite::{self, Connection, Database, DatabaseFile, Query, RowResult, Value};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio::sync::mpsc;
+use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
+use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
+
+/// The wall clock at the start of everything: 2026-01-01.
+const EPOCH_SECONDS: u64 = 1_767_225_600;
+
+/// One life of one instance: an instance that died has a successor in its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId {
+    pub slot: u8,
+    pub life: u8,
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{}", char::from(b'A' + self.slot), self.life + 1)
+    }
+}
+
+/// A call of the component, as far as the outside has to do it.
+#[derive(Clone)]
+pub enum What {
+    Open,
+    Get(String),
+    Set(String, Vec<u8>),
+    Delete(String),
+    Exists(String),
+    Keys,
+    Sql(Arc<Line>, String, Vec<Value>),
+}
+
+impl What {
+    /// Whether it goes to the key-value store.
+    pub fn is_key_value(&self) -> bool {
+        !matches!(self, Self::Sql(..))
+    }
+
+    /// Whether it can change the database.
+    pub fn writes_database(&self) -> bool {
+        matches!(self, Self::Sql(_, sql, _) if !sql.trim_start().starts_with("SELECT"))
+    }
+}
+
+/// How a call ends.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Done,
+    Value(Option<Vec<u8>>),
+    Exists(bool),
+    Keys(Vec<String>),
+    Rows(Vec<String>, Vec<RowResult>),
+    Failed(String),
+}
+
+/// How a call takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// As it should.
+    Good,
+    /// It fails and changes nothing.
+    Fails(Trouble),
+    /// It changes what it should and is reported as failed.
+    FailsAfter(Trouble),
+    /// It is reported as done and changes nothing.
+    Lost,
+    /// A read that is answered with the value before the last `n` writes of that key.
+    Stale(u8),
+    /// A read that is answered with garbage.
+    Garbage,
+}
+
+/// Why a call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Trouble {
+    Busy,
+    Full,
+    Io,
+    Store,
+}
+
+impl Trouble {
+    fn text(self) -> String {
+        match self {
+            Self::Busy => "database is locked",
+            Self::Full => "database or disk is full",
+            Self::Io => "disk I/O error",
+            Self::Store => "the key-value store does not answer",
+        }
+        .to_owned()
+    }
+}
+
+/// A call that waits for its effect or for its answer to be delivered.
+pub struct Call {
+    pub instance: InstanceId,
+    /// Counted within the instance.
+    pub number: u32,
+    pub what: What,
+    /// Once it has taken effect.
+    pub answer: Option<Answer>,
+    reply: Option<oneshot::Sender<Answer>>,
+}
+
+impl Call {
+    /// Whether its instance died while the call was on its way: it takes effect all the same.
+    pub fn is_orphan(&self) -> bool {
+        self.reply.is_none()
+    }
+}
+
+/// Somebody who sleeps.
+pub struct Timer {
+    /// An instance, or a client.
+    pub sleeper: Sleeper,
+    pub deadline: u64,
+    number: u32,
+    wake: oneshot::Sender<()>,
+}
+
+/// Who sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sleeper {
+    Instance(InstanceId),
+    Client(usize),
+}
+
+/// The values that a key had, oldest first.
+type Versions = Vec<Option<Vec<u8>>>;
+
+/// What is known of an instance.
+#[derive(Default)]
+struct Known {
+    calls: u32,
+    timers: u32,
+    /// Everything that it was told.
+    history: Chain,
+}
+
+/// See the module.
+pub struct World {
+    clock: Clock,
+    pub calls: Vec<Call>,
+    timers: Vec<Timer>,
+    key_value: BTreeMap<String, Versions>,
+    instances: BTreeMap<InstanceId, Known>,
+    /// Every statement that changed the database, in order.
+    database: Chain,
+    file: DatabaseFile,
+    log: MemoryOutputPipe,
+}
+
+/// The world, as the seats of the instances share it.
+#[derive(Clone)]
+pub struct Shared(Arc<Mutex<World>>);
+
+impl Shared {
+    /// A world with this database file and an empty key-value store, at a time in nanoseconds.
+    pub fn new(path: PathBuf, now: u64) -> Self {
+        Self(Arc::new(Mutex::new(World {
+            clock: Clock(Arc::new(AtomicU64::new(now))),
+            calls: Vec::new(),
+            timers: Vec::new(),
+            key_value: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            database: Chain::default(),
+            file: DatabaseFile {
+                path: Some(path),
+                allow_attach_file: false,
+            },
+            log: MemoryOutputPipe::new(64 << 20),
+        })))
+    }
+
+    /// The world. Nobody else runs meanwhile: a simulation has one thread.
+    pub fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The services of a new instance: those of the application, with this world in them.
+    pub fn services(&self, application: &Services, instance: InstanceId) -> Arc<Services> {
+        let mut services = application.clone();
+        let (clock, log) = {
+            let mut world = self.lock();
+            world.instances.insert(instance, Known::default());
+            (world.clock.clone(), world.log.clone())
+        };
+        let seat = Seat {
+            world: self.clone(),
+            instance,
+        };
+        for store in services.key_value.values_mut() {
+            *store = Arc::new(seat.clone());
+        }
+        for database in services.databases.values_mut() {
+            *database = Arc::new(seat.clone());
+        }
+        services.wasi = Some(Arc::new(move |wasi| {
+            let seed = u64::from(instance.slot) << 8 | u64::from(instance.life);
+            wasi.wall_clock(clock.clone())
+                .monotonic_clock(clock.clone())
+                .secure_random(StdRng::seed_from_u64(seed))
+                .insecure_random(StdRng::seed_from_u64(seed + (1 << 16)))
+                .insecure_random_seed(u128::from(seed))
+                .stdout(log.clone())
+                .stderr(log.clone());
+        }));
+        let sleeper = seat.clone();
+        services.sleep = Some(Arc::new(move |duration| sleeper.sleep(duration)));
+        let refused = |_| async { Err(wasmtime_wasi_http::Error::ConnectionRefused) }.boxed();
+        services.network = Some(Arc::new(refused));
+        Arc::new(services)
+    }
+}
+
+impl World {
+    /// The time since the start of everything, nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.clock.0.load(Ordering::Relaxed)
+    }
+
+    /// Lets time pass while nothing else happens.
+    pub fn leap(&mut self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.clock.0.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// What the component has written to its standard output and standard error.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&self.log.contents()).into_owned()
+    }
+
+    /// Makes somebody sleep.
+    pub fn sleep(&mut self, sleeper: Sleeper, duration: Duration) -> oneshot::Receiver<()> {
+        let (wake, woken) = oneshot::channel();
+        let number = match sleeper {
+            Sleeper::Client(_) => 0,
+            Sleeper::Instance(instance) => {
+                let known = self.instances.entry(instance).or_default();
+                known.timers += 1;
+                known.timers
+            }
+        };
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.timers.push(Timer {
+            sleeper,
+            deadline: self.now().saturating_add(nanos),
+            number,
+            wake,
+        });
+        woken
+    }
+
+    /// Whoever wakes up next.
+    pub fn next_timer(&self) -> Option<&Timer> {
+        self.timers
+            .iter()
+            .filter(|timer| !timer.wake.is_canceled())
+            .min_by_key(|timer| timer.deadline)
+    }
+
+    /// Wakes up whoever is next, when it is time; returns who.
+    pub fn tick(&mut self) -> Option<Sleeper> {
+        self.timers.retain(|timer| !timer.wake.is_canceled());
+        let index = (0..self.timers.len()).min_by_key(|index| self.timers[*index].deadline)?;
+        let timer = self.timers.remove(index);
+        let now = self.now().max(timer.deadline);
+        self.clock.0.store(now, Ordering::Relaxed);
+        if let Sleeper::Instance(instance) = timer.sleeper {
+            self.tell(instance, &("woken", timer.number));
+        }
+        // Its future is waiting.
+        _ = timer.wake.send(());
+        Some(timer.sleeper)
+    }
+
+    /// Notes that an instance was told something, now.
+    pub fn tell(&mut self, instance: InstanceId, what: &impl Hash) {
+        let now = self.now();
+        let known = self.instances.entry(instance).or_default();
+        known.history.add(&(now, what));
+    }
+
+    /// Lets a call take effect.
+    pub fn effect(&mut self, index: usize, effect: Effect) {
+        let what = self.calls[index].what.clone();
+        let answer = self.execute(&what, effect);
+        let call = &mut self.calls[index];
+        if call.is_orphan() {
+            self.calls.remove(index);
+        } else {
+            call.answer = Some(answer);
+        }
+    }
+
+    /// Tells the instance how its call ended.
+    pub fn deliver(&mut self, index: usize) {
+        let call = self.calls.remove(index);
+        if let (Some(answer), Some(reply)) = (call.answer, call.reply) {
+            self.tell(call.instance, &(call.number, format!("{answer:?}")));
+            // An instance may have given up on it.
+            _ = reply.send(answer);
+        }
+    }
+
+    /// An instance is dead. Its calls that have not taken effect go on only where `orphaned` says so.
+    pub fn forget(&mut self, instance: InstanceId, orphaned: impl Fn(u32) -> bool) {
+        self.instances.remove(&instance);
+        self.timers
+            .retain(|timer| timer.sleeper != Sleeper::Instance(instance));
+        self.calls.retain_mut(|call| {
+            if call.instance != instance || call.is_orphan() {
+                return true;
+            }
+            call.reply = None;
+            call.answer.is_none() && orphaned(call.number)
+        });
+    }
+
+    /// Empties the key-value store.
+    pub fn wipe(&mut self) {
+        self.key_value.clear();
+    }
+
+    /// Whether there is anything in the key-value store.
+    pub fn has_entries(&self) -> bool {
+        self.key_value
+            .values()
+            .any(|versions| matches!(versions.last(), Some(Some(_))))
+    }
+
+    /// How many values a key had before the one it has, for stale reads.
+    pub fn versions(&self, key: &str) -> u8 {
+        let versions = self.key_value.get(key).map_or(0, Vec::len);
+        u8::try_from(versions).unwrap_or(u8::MAX)
+    }
+
+    /// Everything that what happens next can depend on.
+    pub fn state(&self, state: &mut Chain) {
+        state.add(&self.now());
+        for (instance, known) in &self.instances {
+            state.add(&(instance, &known.history));
+        }
+        for call in &self.calls {
+            state.add(&(call.instance, call.number, call.is_orphan()));
+            state.add(&call.answer.as_ref().map(|answer| format!("{answer:?}")));
+        }
+        for timer in &self.timers {
+            state.add(&(timer.sleeper, timer.deadline, timer.number));
+        }
+        state.add(&self.key_value);
+        state.add(&self.database);
+    }
+
+    fn execute(&mut self, what: &What, effect: Effect) -> Answer {
+        let result = match (what, effect) {
+            (_, Effect::Fails(trouble)) => return Answer::Failed(trouble.text()),
+            (_, Effect::Lost) => return Answer::Done,
+            (What::Get(_), Effect::Garbage) => return Answer::Value(Some(b"\x00{\"resp".to_vec())),
+            (What::Get(key), Effect::Stale(by)) => return Answer::Value(self.value(key, by)),
+            (What::Open, _) => Answer::Done,
+            (What::Get(key), _) => Answer::Value(self.value(key, 0)),
+            (What::Exists(key), _) => Answer::Exists(self.value(key, 0).is_some()),
+            (What::Keys, _) => Answer::Keys(self.keys()),
+            (What::Set(key, value), _) => self.write(key, Some(value.clone())),
+            (What::Delete(key), _) => self.write(key, None),
+            (What::Sql(line, sql, parameters), _) => {
+                let (changed, answer) = line.run(&self.file, sql, parameters.clone());
+                if changed {
+                    self.database.add(&(sql, format!("{parameters:?}")));
+                }
+                answer
+            }
+        };
+        match effect {
+            Effect::FailsAfter(trouble) => Answer::Failed(trouble.text()),
+            _ => result,
+        }
+    }
+
+    fn value(&self, key: &str, before: u8) -> Option<Vec<u8>> {
+        let versions = self.key_value.get(key)?;
+        let index = versions.len().checked_sub(1 + usize::from(before))?;
+        versions[index].clone()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let set = |key: &&String| self.value(key, 0).is_some();
+        self.key_value.keys().filter(set).cloned().collect()
+    }
+
+    fn write(&mut self, key: &str, value: Option<Vec<u8>>) -> Answer {
+        self.key_value
+            .entry(key.to_owned())
+            .or_default()
+            .push(value);
+        Answer::Done
+    }
+}
+
+/// A hash over things that happened one after the other.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Chain([u64; 2]);
+
+impl Chain {
+    /// Adds what happened next.
+    pub fn add(&mut self, what: &impl Hash) {
+        for (index, half) in self.0.iter_mut().enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (index, *half).hash(&mut hasher);
+            what.hash(&mut hasher);
+            *half = hasher.finish();
+        }
+    }
+}
+
+/// The clock of the world, nanoseconds since the start of everything.
+#[derive(Clone)]
+struct Clock(Arc<AtomicU64>);
+
+impl HostWallClock for Clock {
+    fn resolution(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_secs(EPOCH_SECONDS) + Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl HostMonotonicClock for Clock {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where an instance sits in the world.
+#[derive(Clone)]
+struct Seat {
+    world: Shared,
+    instance: InstanceId,
+}
+
+impl Seat {
+    /// Registers a call, at once, and waits for its answer.
+    fn call(&self, what: What) -> BoxFuture<'static, Answer> {
+        let (reply, answer) = oneshot::channel();
+        let mut world = self.world.lock();
+        let known = world.instances.entry(self.instance).or_default();
+        known.calls += 1;
+        let number = known.calls;
+        world.calls.push(Call {
+            instance: self.instance,
+            number,
+            what,
+            answer: None,
+            reply: Some(reply),
+        });
+        let gone = |_| Answer::Failed("the simulation has ended".to_owned());
+        async move { answer.await.unwrap_or_else(gone) }.boxed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let sleeper = Sleeper::Instance(self.instance);
+        let woken = self.world.lock().sleep(sleeper, duration);
+        async { _ = woken.await }.boxed()
+    }
+
+    fn ask<T: Send + 'static>(&self, what: What, pick: fn(Answer) -> Option<T>) -> Outcome<T> {
+        let answer = self.call(what);
+        async move {
+            match answer.await {
+                Answer::Failed(error) => Err(error),
+                answer => pick(answer).ok_or_else(|| "an answer to another call".to_owned()),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn done(answer: Answer) -> Option<()> {
+    matches!(answer, Answer::Done).then_some(())
+}
+
+impl KeyValue for Seat {
+    fn open(&self) -> Outcome<()> {
+        self.ask(What::Open, done)
+    }
+
+    fn get(&self, key: String) -> Outcome<Option<Vec<u8>>> {
+        self.ask(What::Get(key), |answer| match answer {
+            Answer::Value(value) => Some(value),
+            _ => None,
+        })
+    }
+
+    fn set(&self, key: String, value: Vec<u8>) -> Outcome<()> {
+        self.ask(What::Set(key, value), done)
+    }
+
+    fn delete(&self, key: String) -> Outcome<()> {
+        self.ask(What::Delete(key), done)
+    }
+
+    fn exists(&self, key: String) -> Outcome<bool> {
+        self.ask(What::Exists(key), |answer| match answer {
+            Answer::Exists(exists) => Some(exists),
+            _ => None,
+        })
+    }
+
+    fn keys(&self) -> Outcome<Vec<String>> {
+        self.ask(What::Keys, |answer| match answer {
+            Answer::Keys(keys) => Some(keys),
+            _ => None,
+        })
+    }
+}
+
+impl Database for Seat {
+    fn connect(&self) -> Arc<dyn Connection> {
+        Arc::new(LineOf {
+            seat: self.clone(),
+            line: Arc::default(),
+        })
+    }
+}
+
+/// One connection of an instance.
+struct LineOf {
+    seat: Seat,
+    line: Arc<Line>,
+}
+
+/// The database connection itself, opened by its first statement.
+#[derive(Default)]
+pub struct Line(Mutex<Option<rusqlite::Connection>>);
+
+impl Line {
+    /// Runs a statement to its end; says whether it changed the database.
+    fn run(&self, file: &DatabaseFile, sql: &str, parameters: Vec<Value>) -> (bool, Answer) {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = match &mut *slot {
+            Some(connection) => connection,
+            empty => match file.open() {
+                Ok(opened) => {
+                    // What a power failure would take does not matter here, and time does.
+                    _ = opened.pragma_update(None, "synchronous", "OFF");
+                    empty.insert(opened)
+                }
+                Err(error) => return (false, Answer::Failed(error)),
+            },
+        };
+        let schema = |connection: &rusqlite::Connection| -> i64 {
+            let version = connection.pragma_query_value(None, "schema_version", |row| row.get(0));
+            version.unwrap_or(0)
+        };
+        let reads = sql.trim_start().starts_with("SELECT");
+        let before = (!reads).then(|| (connection.total_changes(), schema(connection)));
+        let (mut columns, mut rows) = (Vec::new(), Vec::new());
+        let on_columns = |names| {
+            columns = names;
+            Ok(())
+        };
+        let on_row = |row| {
+            rows.push(row);
+            Ok(())
+        };
+        let result = sqlite::run(connection, sql, parameters, on_columns, on_row);
+        let changed =
+            before.is_some_and(|before| before != (connection.total_changes(), schema(connection)));
+        match result {
+            Ok(()) => (changed, Answer::Rows(columns, rows)),
+            Err(error) => (changed, Answer::Failed(error)),
+        }
+    }
+}
+
+impl Connection for LineOf {
+    fn query(
+        &self,
+        sql: String,
+        parameters: Vec<Value>,
+    ) -> BoxFuture<'static, Result<Query, String>> {
+        let answer = self
+            .seat
+            .call(What::Sql(Arc::clone(&self.line), sql, parameters));
+        async move {
+            let (columns, found, ended) = match answer.await {
+                Answer::Rows(columns, rows) => (columns, rows, Ok(())),
+                Answer::Failed(error) => (Vec::new(), Vec::new(), Err(error)),
+                _ => (
+                    Vec::new(),
+                    Vec::new(),
+                    Err("an answer to another call".to_owned()),
+                ),
+            };
+            let (rows_in, rows) = mpsc::channel(found.len().max(1));
+            for row in found {
+                // There is room for all of them.
+                _ = rows_in.try_send(row);
+            }
+            let (result_in, result) = tokio::sync::oneshot::channel();
+            // The other end is in our hands.
+            _ = result_in.send(ended);
+            Ok(Query {
+                columns,
+                rows,
+                result,
+            })
+        }
+        .boxed()
+    }
+
+    fn execute_batch(&self, _: String) -> BoxFuture<'static, Result<(), String>> {
+        unsupported()
+    }
+
+    fn changes(&self) -> BoxFuture<'static, Result<u64, String>> {
+        unsupported()
+    }
+
+    fn last_insert_rowid(&self) -> BoxFuture<'static, Result<i64, String>> {
+        unsupported()
+    }
+}
+
+/// What payonce may not use: there is nothing to build on it (a second call on a shared connection).
+fn unsupported<T: Send + 'static>() -> BoxFuture<'static, Result<T, String>> {
+    async { Err("the simulation does not have this call".to_owned()) }.boxed()
+}
