@@ -39,6 +39,9 @@ struct Flags {
     /// The spin.toml of payonce.
     #[arg(long, env = "PAYONCE_MANIFEST", default_value = "spin.toml")]
     manifest: PathBuf,
+    /// Where compiled components are kept.
+    #[arg(long)]
+    cache_dir: Option<PathBuf>,
     /// Another component than the manifest's.
     #[arg(long)]
     component: Option<PathBuf>,
@@ -157,6 +160,7 @@ fn labs(flags: &Flags) -> Result<Vec<Lab>> {
     let options = Options {
         manifest: flags.manifest.clone(),
         state_dir: Some(std::env::temp_dir()),
+        cache_dir: flags.cache_dir.clone(),
         variables: variables
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),

@@ -2,9 +2,11 @@
 //! [`Chooser`] decides what happens next wherever more than one thing can.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use wasmtime_wasi_http::WasiBody;
 use crate::operations::{self, Key, MERCHANTS, Request};
 use crate::oracle::Oracle;
 use crate::scenario::{Limits, Scenario, StoreMode};
-use crate::world::{Chain, Effect, InstanceId, Shared, Sleeper, Trouble, What, World};
+use crate::world::{Chain, Effect, File, InstanceId, Shared, Sleeper, Trouble, What, World};
 
 /// The most things that happen in one run.
 const MOST_EVENTS: usize = 5_000;
@@ -39,15 +41,6 @@ pub trait Chooser {
     /// One of `options` things, of which the first is what would happen without any trouble; nothing to
     /// end the run. `state` is everything the rest of the run depends on.
     fn choose(&mut self, options: usize, state: &dyn Fn() -> Chain) -> Option<usize>;
-}
-
-/// Takes the first option always.
-pub struct Calm;
-
-impl Chooser for Calm {
-    fn choose(&mut self, _: usize, _: &dyn Fn() -> Chain) -> Option<usize> {
-        Some(0)
-    }
 }
 
 /// What came of a run.
@@ -101,6 +94,7 @@ impl fmt::Display for Answer {
 
 /// The shop that the runs begin with, as the component made it.
 pub struct Shop {
+    /// Its database file.
     database: Vec<u8>,
     now: u64,
     /// A submit token for each merchant.
@@ -112,54 +106,92 @@ pub struct Lab {
     app: Arc<App>,
     services: Services,
     directory: tempfile::TempDir,
-    shop: Option<Arc<Shop>>,
+    shop: Option<Stocked>,
+}
+
+/// A shop with its files in the lab.
+struct Stocked {
+    shop: Arc<Shop>,
+    /// As it was in the beginning.
+    template: rusqlite::Connection,
+    schema_version: i64,
+    /// What the runs change.
+    file: Arc<File>,
+    restorer: rusqlite::Connection,
+}
+
+impl Stocked {
+    fn new(shop: Arc<Shop>, directory: &Path) -> Result<Self> {
+        let (template, file) = (directory.join("template.db"), directory.join("shop.db"));
+        std::fs::write(&template, &shop.database)?;
+        std::fs::write(&file, &shop.database)?;
+        let template = rusqlite::Connection::open(template)?;
+        let schema_version =
+            template.pragma_query_value(None, "schema_version", |row| row.get(0))?;
+        let restorer = rusqlite::Connection::open(&file)?;
+        restorer.pragma_update(None, "synchronous", "OFF")?;
+        Ok(Self {
+            shop,
+            template,
+            schema_version,
+            file: File::new(file, true),
+            restorer,
+        })
+    }
+
+    /// Puts the file back to where a run begins.
+    fn restore(&mut self) -> Result<()> {
+        let backup = rusqlite::backup::Backup::new(&self.template, &mut self.restorer)?;
+        ensure!(
+            backup.step(-1)? == rusqlite::backup::StepResult::Done,
+            "the shop is not back"
+        );
+        drop(backup);
+        // A copy counts as a new schema; this one is the one that all connections know.
+        self.restorer
+            .pragma_update(None, "schema_version", self.schema_version)?;
+        Ok(())
+    }
 }
 
 impl Lab {
     /// A lab for an application whose services are `services`. It has no shop yet.
     pub fn new(app: Arc<App>, services: Services, shop: Option<Arc<Shop>>) -> Result<Self> {
         // In memory where the system has a place for that: thousands of short-lived files.
-        let shm = std::path::Path::new("/dev/shm");
-        let directory = match tempfile::tempdir_in(shm) {
+        let directory = match tempfile::tempdir_in("/dev/shm") {
             Ok(directory) => directory,
             Err(_) => tempfile::tempdir()?,
         };
+        let shop = shop.map(|shop| Stocked::new(shop, directory.path()));
         Ok(Self {
             app,
             services,
+            shop: shop.transpose()?,
             directory,
-            shop,
         })
     }
 
-    fn database(&self) -> PathBuf {
-        self.directory.path().join("payonce.db")
-    }
-
-    /// Puts the files back to where a run begins.
-    fn reset(&self, empty: bool) -> Result<()> {
-        let path = self.database();
+    /// The file that a run begins with.
+    fn file(&mut self, empty: bool) -> Result<Arc<File>> {
+        if let Some(shop) = self.shop.as_mut().filter(|_| !empty) {
+            shop.restore()?;
+            return Ok(Arc::clone(&shop.file));
+        }
+        let path = self.directory.path().join("empty.db");
         for suffix in ["", "-wal", "-shm", "-journal"] {
             let mut name = path.clone().into_os_string();
             name.push(suffix);
             match std::fs::remove_file(name) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error.into());
-                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        match &self.shop {
-            Some(shop) if !empty => std::fs::write(path, &shop.database)?,
-            _ => {}
-        }
-        Ok(())
+        Ok(File::new(path, false))
     }
 
     /// Makes the shop by sending its requests to the component, one after the other.
     pub fn open_shop(&mut self) -> Result<Arc<Shop>> {
-        self.reset(true)?;
-        let world = Shared::new(self.database(), 0);
+        let world = Shared::new(self.file(true)?, 0);
         let mut stage = Stage::new(self, world.clone());
         let mut tokens = Vec::new();
         for merchant in MERCHANTS {
@@ -180,11 +212,11 @@ impl Lab {
         let now = world.lock().now();
         drop(world);
         let shop = Arc::new(Shop {
-            database: std::fs::read(self.database())?,
+            database: std::fs::read(self.directory.path().join("empty.db"))?,
             now,
             tokens,
         });
-        self.shop = Some(Arc::clone(&shop));
+        self.shop = Some(Stocked::new(Arc::clone(&shop), self.directory.path())?);
         Ok(shop)
     }
 
@@ -205,21 +237,25 @@ impl Lab {
         chooser: &mut dyn Chooser,
         traced: bool,
     ) -> Result<Report> {
-        self.reset(scenario.empty)?;
-        let now = self.shop.as_ref().map_or(0, |shop| shop.now);
-        let world = Shared::new(self.database(), now);
+        let file = self.file(scenario.empty)?;
+        let shop = self.shop.as_ref().map(|stocked| &*stocked.shop);
+        let world = Shared::new(Arc::clone(&file), shop.map_or(0, |shop| shop.now));
         let stage = Stage::new(self, world.clone());
         let mut run = Run {
             scenario,
             world,
-            oracle: Oracle::new(&self.database(), scenario.clients.len()),
+            oracle: Oracle::new(file, scenario.clients.len()),
             clients: scenario.clients.iter().map(|_| State::default()).collect(),
             limits: scenario.limits,
-            tokens: self.shop.as_ref().map_or(&[], |shop| &shop.tokens),
+            tokens: shop.map_or(&[], |shop| &shop.tokens),
             stage,
             report: Report::default(),
+            calm: true,
             traced,
         };
+        if scenario.warm {
+            run.warm_up()?;
+        }
         let outcome = run.play(chooser).and_then(|()| match run.report.cut {
             true => Ok(()),
             false => run.close(),
@@ -388,18 +424,24 @@ impl Stage {
             self.advance();
             let answer = pending.borrow_mut().take();
             if let Some(answer) = answer {
-                // What goes on behind the answer is cut off with the instance.
                 return answer.context("the instance died");
             }
-            let mut world = self.world.lock();
-            if !world.calls.is_empty() {
-                world.effect(0, Effect::Good);
-                world.deliver(0);
-            } else if world.tick().is_none() {
+            if !self.step() {
                 break;
             }
         }
         anyhow::bail!("there is no answer")
+    }
+
+    /// Lets the next thing happen as it should; whether there was one.
+    fn step(&mut self) -> bool {
+        let mut world = self.world.lock();
+        if world.calls.is_empty() {
+            return world.tick().is_some();
+        }
+        world.effect(0, Effect::Good);
+        world.deliver(0);
+        true
     }
 }
 
@@ -473,10 +515,34 @@ struct Run<'a> {
     limits: Limits,
     tokens: &'a [String],
     report: Report,
+    /// Whether nothing but the first option was chosen so far.
+    calm: bool,
     traced: bool,
 }
 
 impl Run<'_> {
+    /// Sends a request to each instance that no client is about, and lets everything come to rest.
+    fn warm_up(&mut self) -> Result<()> {
+        let request = operations::deposit("nobody", 1);
+        let slots: BTreeSet<u8> = self
+            .scenario
+            .clients
+            .iter()
+            .map(|client| client.slot)
+            .collect();
+        for slot in slots {
+            let mut head = post(&request.path, MERCHANTS[0]);
+            head.1
+                .insert("idempotency-key", format!("fixture-warm-{slot}").parse()?);
+            self.stage.settle(slot, head, request.body.to_string())?;
+            self.stage.advance();
+            while self.stage.step() {
+                self.stage.advance();
+            }
+        }
+        Ok(())
+    }
+
     /// Plays until nothing is left to happen.
     fn play(&mut self, chooser: &mut dyn Chooser) -> Result<(), String> {
         loop {
@@ -495,6 +561,7 @@ impl Run<'_> {
                 self.report.cut = true;
                 return Ok(());
             };
+            self.calm &= chosen == 0;
             self.report.events += 1;
             if self.report.events > MOST_EVENTS {
                 return Err("invariant 9: it does not come to an end".to_owned());
@@ -617,13 +684,26 @@ impl Run<'_> {
         if !self.scenario.any_order {
             calls.truncate(1);
         }
-        let mut events: Vec<Event> = unsent.map(Event::Send).collect();
         let step = |index: usize, effect| match (&world.calls[index].answer, self.scenario.split) {
             (Some(_), _) => Event::Deliver(index),
             (None, true) => Event::Effect(index, effect),
             (None, false) => Event::Call(index, effect),
         };
         let usual = |index| self.usual(&world, index);
+        // What nobody else can tell has no order.
+        let private = |index: &&usize| {
+            let call = &world.calls[**index];
+            call.answer.is_none()
+                && call.what.is_private()
+                && self.troubles(&world, &call.what).is_empty()
+        };
+        if self.scenario.any_order
+            && !self.scenario.empty
+            && let Some(index) = calls.iter().find(private)
+        {
+            return vec![step(*index, usual(*index))];
+        }
+        let mut events: Vec<Event> = unsent.map(Event::Send).collect();
         events.extend(calls.iter().map(|index| step(*index, usual(*index))));
         let sleeps = world.next_timer().is_some();
         if sleeps && (!waiting || self.limits.early_timers > 0) {
@@ -806,7 +886,7 @@ impl Run<'_> {
             });
             self.oracle.reused(index, &answer, &reused)?;
         }
-        self.oracle.finish(self.scenario)
+        self.oracle.finish(self.scenario, self.calm)
     }
 
     /// Everything that the rest of the run depends on.

@@ -56,6 +56,19 @@ impl What {
         !matches!(self, Self::Sql(..))
     }
 
+    /// Whether nobody else can tell when it takes effect, while the schema stays as it is.
+    pub fn is_private(&self) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Sql(_, sql, _) => {
+                sql.starts_with("PRAGMA busy_timeout")
+                    || sql.contains("FROM sqlite_schema")
+                    || sql.contains("FROM schema_migrations")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it can change the database.
     pub fn writes_database(&self) -> bool {
         matches!(self, Self::Sql(_, sql, _) if !sql.trim_start().starts_with("SELECT"))
@@ -166,8 +179,54 @@ pub struct World {
     instances: BTreeMap<InstanceId, Known>,
     /// Every statement that changed the database, in order.
     database: Chain,
-    file: DatabaseFile,
+    file: Arc<File>,
     log: MemoryOutputPipe,
+}
+
+/// The database file, and connections to it that nobody uses. A connection that is used again saves
+/// SQLite the reading of the schema, which takes longer than most runs.
+pub struct File {
+    file: DatabaseFile,
+    idle: Mutex<Vec<rusqlite::Connection>>,
+    /// Whether the file lives longer than one run.
+    kept: bool,
+}
+
+impl File {
+    /// A file; `kept` where it lives longer than one run.
+    pub fn new(path: PathBuf, kept: bool) -> Arc<Self> {
+        Arc::new(Self {
+            file: DatabaseFile {
+                path: Some(path),
+                allow_attach_file: false,
+            },
+            idle: Mutex::default(),
+            kept,
+        })
+    }
+
+    /// A connection, in the state of a new one.
+    pub fn open(&self) -> Result<rusqlite::Connection, String> {
+        if let Some(connection) = lock(&self.idle).pop() {
+            return Ok(connection);
+        }
+        let connection = self.file.open()?;
+        // What a power failure would take does not matter here, and time does.
+        _ = connection.pragma_update(None, "synchronous", "OFF");
+        Ok(connection)
+    }
+
+    /// Takes a connection back.
+    pub fn close(&self, connection: rusqlite::Connection) {
+        // All that payonce changes of a connection.
+        if self.kept && connection.busy_timeout(Duration::from_secs(5)).is_ok() {
+            lock(&self.idle).push(connection);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The world, as the seats of the instances share it.
@@ -176,7 +235,7 @@ pub struct Shared(Arc<Mutex<World>>);
 
 impl Shared {
     /// A world with this database file and an empty key-value store, at a time in nanoseconds.
-    pub fn new(path: PathBuf, now: u64) -> Self {
+    pub fn new(file: Arc<File>, now: u64) -> Self {
         Self(Arc::new(Mutex::new(World {
             clock: Clock(Arc::new(AtomicU64::new(now))),
             calls: Vec::new(),
@@ -184,17 +243,14 @@ impl Shared {
             key_value: BTreeMap::new(),
             instances: BTreeMap::new(),
             database: Chain::default(),
-            file: DatabaseFile {
-                path: Some(path),
-                allow_attach_file: false,
-            },
+            file,
             log: MemoryOutputPipe::new(64 << 20),
         })))
     }
 
     /// The world. Nobody else runs meanwhile: a simulation has one thread.
     pub fn lock(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The services of a new instance: those of the application, with this world in them.
@@ -385,7 +441,7 @@ impl World {
             (What::Set(key, value), _) => self.write(key, Some(value.clone())),
             (What::Delete(key), _) => self.write(key, None),
             (What::Sql(line, sql, parameters), _) => {
-                let (changed, answer) = line.run(&self.file, sql, parameters.clone());
+                let (changed, answer) = line.run(sql, parameters.clone());
                 if changed {
                     self.database.add(&(sql, format!("{parameters:?}")));
                 }
@@ -545,7 +601,10 @@ impl Database for Seat {
     fn connect(&self) -> Arc<dyn Connection> {
         Arc::new(LineOf {
             seat: self.clone(),
-            line: Arc::default(),
+            line: Arc::new(Line {
+                file: Arc::clone(&self.world.lock().file),
+                connection: Mutex::default(),
+            }),
         })
     }
 }
@@ -557,21 +616,27 @@ struct LineOf {
 }
 
 /// The database connection itself, opened by its first statement.
-#[derive(Default)]
-pub struct Line(Mutex<Option<rusqlite::Connection>>);
+pub struct Line {
+    file: Arc<File>,
+    connection: Mutex<Option<rusqlite::Connection>>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(connection) = lock(&self.connection).take() {
+            self.file.close(connection);
+        }
+    }
+}
 
 impl Line {
     /// Runs a statement to its end; says whether it changed the database.
-    fn run(&self, file: &DatabaseFile, sql: &str, parameters: Vec<Value>) -> (bool, Answer) {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn run(&self, sql: &str, parameters: Vec<Value>) -> (bool, Answer) {
+        let mut slot = lock(&self.connection);
         let connection = match &mut *slot {
             Some(connection) => connection,
-            empty => match file.open() {
-                Ok(opened) => {
-                    // What a power failure would take does not matter here, and time does.
-                    _ = opened.pragma_update(None, "synchronous", "OFF");
-                    empty.insert(opened)
-                }
+            empty => match self.file.open() {
+                Ok(opened) => empty.insert(opened),
                 Err(error) => return (false, Answer::Failed(error)),
             },
         };
