@@ -64,7 +64,8 @@ pub type Sleep = Arc<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>;
 pub type Network = Arc<
     dyn Fn(
             http::Request<WasiBody>,
-        ) -> BoxFuture<'static, Result<http::Response<WasiBody>, wasmtime_wasi_http::Error>>
+        )
+            -> BoxFuture<'static, Result<http::Response<WasiBody>, wasmtime_wasi_http::Error>>
         + Send
         + Sync,
 >;

@@ -95,7 +95,13 @@ async fn serve(
             match requests.as_mut().poll_next(context) {
                 Poll::Ready(Some((request, reply))) => {
                     let prepared = accessor.with(|mut access| {
-                        Prepared::new(access.as_context_mut(), proxy, request, State::inbound, reply)
+                        Prepared::new(
+                            access.as_context_mut(),
+                            proxy,
+                            request,
+                            State::inbound,
+                            reply,
+                        )
                     });
                     match prepared {
                         Ok(prepared) => running.push(prepared.run(accessor, pending())),

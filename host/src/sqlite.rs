@@ -133,7 +133,6 @@ impl Lazy {
         };
         Ok(work(connection))
     }
-
 }
 
 /// Allows everything but to attach a file; a temporary or an in-memory database may be attached.

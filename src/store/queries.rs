@@ -41,7 +41,7 @@ pub async fn recorded(
     merchant: &Identifier,
     key: &str,
 ) -> Result<Option<Recorded>, DatabaseError> {
-    let statement = "SELECT fingerprint, response_status, response_location, response_body \
+    let statement = "SELECT fingerprint, event_id, response_status, response_location, response_body \
                      FROM operations WHERE merchant_id = ?1 AND idempotency_key = ?2";
     let rows = database
         .execute(statement, [text(merchant), key.into()])

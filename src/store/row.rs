@@ -66,9 +66,10 @@ impl<'a> Row<'a> {
     /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
     /// none.
     pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {
-        let Some(fingerprint) = self.present(4)? else {
+        let Some(fingerprint) = self.present(5)? else {
             return Ok(None);
         };
+        let event_id = self.optional_text()?;
         let answer = Answer {
             status: self.integer()?.try_into().map_err(|_| unexpected())?,
             location: self.optional_text()?,
@@ -76,6 +77,7 @@ impl<'a> Row<'a> {
         };
         Ok(Some(Recorded {
             fingerprint,
+            event_id,
             answer,
         }))
     }

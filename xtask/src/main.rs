@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything that is done with this repository, on nothing but a Rust toolchain.
 //!
 //! Start reading here: this file names the commands and hands over to one file for each,
-//! [`component`] (`build`), [`up`], [`test`] and [`bench`]. They share [`workspace`] (where things
+//! [`component`] (`build`), [`up`], [`test`], [`sim`] and [`bench`]. They share [`workspace`] (where things
 //! are, how cargo is called), [`toolchain`] (how the WebAssembly target gets built on this machine)
 //! and [`args`].
 
@@ -9,9 +9,11 @@ mod args;
 mod bench;
 mod component;
 mod debian;
+mod defects;
 mod keys;
 mod secrets;
 mod signals;
+mod sim;
 mod test;
 mod toolchain;
 mod up;
@@ -32,6 +34,11 @@ Usage: cargo xtask <command>
         only the HTTP suite, against a running deployment; keys from the environment:
         PAYONCE_API_KEYS=merchant=key,merchant2=key2 and, if spin.toml has an
         admin key, PAYONCE_ADMIN_KEY=key
+  sim [--seconds N] [--seed N]
+        run the component through every crash, order and fault, deterministically, and
+        components with seeded defects through those that must find them
+  sim --scenario NAME [--choices LIST]
+        only what has this in its name; or one run again, with its trace
   bench [--seconds N] [--json FILE]
         measure payonce against a bare component that makes the same host calls
   build the component alone: target/wasm32-wasip2/release/payonce.wasm
@@ -60,6 +67,7 @@ fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "up" => up::run(args),
         "test" => test::run(args),
+        "sim" => sim::run(args),
         "bench" => bench::run(args),
         "build" => component::run(args),
         "help" | "--help" | "-h" => {

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::args::{Args, unknown};
 use crate::component::{PAYONCE, build_component};
 use crate::keys::{declares, parse_api_keys};
+use crate::sim::{self, SIM};
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
 use crate::workspace::{self, PROFILE};
@@ -89,10 +90,12 @@ fn everything(count: &mut Count) -> Result<(), String> {
     // The host by itself, in the combination of features in which it is built below.
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
     count.run(cargo_test().args(["--package", HOST]))?;
+    count.run(cargo_test().args(["--package", SIM]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");
-    build_component(&Toolchain::ensure()?, PAYONCE)?;
+    let toolchain = Toolchain::ensure()?;
+    build_component(&toolchain, PAYONCE)?;
     workspace::build_program(HOST)?;
 
     stage("tests over HTTP");
@@ -102,7 +105,19 @@ fn everything(count: &mut Count) -> Result<(), String> {
             .env_remove("PAYONCE_URL")
             .env("PAYONCE_HOST", workspace::program(HOST))
             .env("PAYONCE_MANIFEST", workspace::manifest()),
-    )
+    )?;
+
+    stage("simulation");
+    workspace::build_program(SIM)?;
+    match sim::everything(&toolchain, &[]) {
+        // The component, and each defect that was found.
+        Ok(found) => count.passed += 1 + found as u64,
+        Err(reason) => {
+            count.failed += 1;
+            return Err(reason);
+        }
+    }
+    Ok(())
 }
 
 fn deployment(url: &str, count: &mut Count) -> Result<(), String> {

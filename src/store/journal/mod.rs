@@ -53,9 +53,11 @@ impl Entry {
 }
 
 /// What the journal holds for a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     pub fingerprint: String,
+    /// Tells an applied operation from that of any other attempt, also where the answers are equal.
+    pub event_id: Option<String>,
     pub answer: Answer,
 }
 
@@ -75,9 +77,9 @@ struct Job {
     /// When it came, on the monotonic clock.
     since: u64,
     attempts: u32,
-    /// Answers of rows whose fate is unknown, because the statement failed: it may have taken effect all
-    /// the same, and the next read tells.
-    unsure: Vec<Answer>,
+    /// Rows whose fate is unknown, because the statement failed: it may have taken effect all the same, and
+    /// the next read tells.
+    unsure: Vec<Recorded>,
     reply: Arc<Mutex<Option<Reply>>>,
     /// Wakes the request, unless it is the one that leads.
     _signal: Option<Signal>,
@@ -211,7 +213,7 @@ impl Journal {
         let mut taken = BTreeSet::new();
         for (job, (recorded, snapshot)) in batch.into_iter().zip(seen) {
             if let Some(recorded) = recorded {
-                let own = job.unsure.contains(&recorded.answer);
+                let own = job.unsure.contains(&recorded);
                 job.reply(Ok(if own {
                     Verdict::Appended(recorded.answer)
                 } else {
@@ -250,7 +252,11 @@ impl Journal {
                 Err(error) => {
                     let problem = error.into();
                     for (mut job, operation) in jobs.into_iter().zip(operations) {
-                        job.unsure.push(operation.answer);
+                        job.unsure.push(Recorded {
+                            fingerprint: job.entry.fingerprint.clone(),
+                            event_id: operation.event_id,
+                            answer: operation.answer,
+                        });
                         again.extend(job.after_attempt(&problem));
                     }
                 }

@@ -94,7 +94,7 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
 
 fn read_statement() -> String {
     format!(
-        "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
+        "SELECT op.fingerprint, op.event_id, op.response_status, op.response_location, op.response_body, \
                 {ORDER_COLUMNS}, a.balance, {live}, {used} \
          FROM json_each(?1) AS wanted \
          LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \

@@ -86,15 +86,26 @@ impl Oracle {
             (503, "busy" | "storage_unavailable") if self.trouble => self.may_come_back(answer),
             (409, "idempotency_in_progress") => self.may_come_back(answer),
             (422, "idempotency_key_reused") => {
-                let other = |other: &Client| {
-                    client.same_key(other) && client.request.body != other.request.body
+                let asks = |client: &Client| {
+                    let request = &client.request;
+                    (request.path.clone(), request.body.clone())
                 };
+                let other = |other: &Client| client.same_key(other) && asks(client) != asks(other);
                 match scenario.clients.iter().any(other) {
                     true => Ok(()),
                     false => Err(format!("nobody else used the key of client {index}")),
                 }
             }
-            (400..=499, _) => self.explained(client, index, &code),
+            (400..=499, _) => {
+                let recorded = |row: &Row| is_of(client, row);
+                match self.journal().iter().find(|row| recorded(row)) {
+                    Some(row) => Err(format!(
+                        "invariant 2: client {index} was refused with {code}, the journal has {}",
+                        row.body
+                    )),
+                    None => self.explained(client, index, &code),
+                }
+            }
             _ => Err(format!("client {index} got {answer}")),
         }
     }
@@ -109,15 +120,9 @@ impl Oracle {
     /// Invariants 2 and 4: a final answer is in the journal before it is out.
     fn recorded(&mut self, scenario: &Scenario, index: usize, answer: &Answer) -> Verdict {
         let client = &scenario.clients[index];
-        let same = |row: &Row| {
-            row.merchant == MERCHANTS[client.merchant]
-                && match client.key {
-                    Key::Given(key) => row.key == key,
-                    Key::Token => row.key.starts_with("token:"),
-                }
-        };
         let journal = self.journal();
-        match journal.iter().filter(|row| same(row)).collect::<Vec<_>>()[..] {
+        let ours = journal.iter().filter(|row| is_of(client, row));
+        match ours.collect::<Vec<_>>()[..] {
             [row]
                 if (row.status, &row.location, &row.body)
                     == (answer.status, &answer.location, &answer.body) => {}
@@ -213,14 +218,11 @@ impl Oracle {
                 "the tables hold {held:?}, the journal says {books:?}"
             ));
         }
-        let ours = |row: &&Row| {
-            let known = |client: &Client| match client.key {
-                Key::Given(key) => row.key == key,
-                Key::Token => row.key.starts_with("token:"),
-            };
+        let strange = |row: &&Row| {
+            let known = |client: &Client| is_of(client, row);
             !row.key.starts_with("fixture-") && !scenario.clients.iter().any(known)
         };
-        match journal.iter().find(ours) {
+        match journal.iter().find(strange) {
             Some(row) => Err(format!("nobody sent the operation {}", row.key)),
             None => Ok(()),
         }
@@ -232,4 +234,13 @@ impl Oracle {
         let rows = database.and_then(|database| model::journal(database).ok());
         rows.unwrap_or_default()
     }
+}
+
+/// Whether a row is what a client asked for.
+fn is_of(client: &Client, row: &Row) -> bool {
+    row.merchant == MERCHANTS[client.merchant]
+        && match client.key {
+            Key::Given(key) => row.key == key,
+            Key::Token => row.key.starts_with("token:"),
+        }
 }

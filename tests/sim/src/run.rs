@@ -726,7 +726,7 @@ impl Run<'_> {
         }
         if self.limits.crashes > 0 {
             for slot in &self.stage.slots {
-                events.extend(crashes(&world, slot.id));
+                events.extend(crashes(&world, slot.id, self.scenario.orphans));
             }
         }
         events
@@ -994,7 +994,7 @@ impl fmt::Display for What {
 }
 
 /// The ways in which an instance can die with calls on their way.
-fn crashes(world: &World, id: InstanceId) -> Vec<Event> {
+fn crashes(world: &World, id: InstanceId, orphans: bool) -> Vec<Event> {
     let mine = |call: &&crate::world::Call| call.instance == id && !call.is_orphan();
     let calls: Vec<_> = world.calls.iter().filter(mine).collect();
     if calls.is_empty() {
@@ -1006,9 +1006,8 @@ fn crashes(world: &World, id: InstanceId) -> Vec<Event> {
             // Whether they are done makes no difference.
             What::Open | What::Get(_) | What::Exists(_) | What::Keys => &[Fate::Dropped],
             What::Sql(..) if !call.what.writes_database() => &[Fate::Dropped],
-            What::Set(..) | What::Delete(_) | What::Sql(..) => {
-                &[Fate::Dropped, Fate::Done, Fate::Orphaned]
-            }
+            _ if !orphans => &[Fate::Dropped, Fate::Done],
+            _ => &[Fate::Dropped, Fate::Done, Fate::Orphaned],
         };
         let longer = ways.iter().flat_map(|way| {
             fates.iter().map(|fate| {
