@@ -170,14 +170,19 @@ impl Idempotency {
                 Some(Record::Claim(claim)) if self.claims.is_live(&claim) => claim,
                 _ => return Ok(NextAction::Execute),
             };
-            same_request(&claim.fingerprint, &request.fingerprint)?;
             // The first answer may be in the journal before it is in the cache, or only there.
             let recorded =
                 queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
-            if let Ok(Some(recorded)) = recorded {
-                let record_key = request.peek.record_key.clone();
-                let reply = self.replay(recorded, &request.fingerprint, record_key)?;
-                return Ok(NextAction::Reply(reply));
+            match recorded {
+                Ok(Some(recorded)) => {
+                    let record_key = request.peek.record_key.clone();
+                    let reply = self.replay(recorded, &request.fingerprint, record_key)?;
+                    return Ok(NextAction::Reply(reply));
+                }
+                // A claim is no proof of whose key this is: one that was written late may be of a request
+                // that came to nothing.
+                Err(error) if claim.fingerprint != request.fingerprint => return Err(error.into()),
+                Ok(None) | Err(_) => same_request(&claim.fingerprint, &request.fingerprint)?,
             }
             let now = runtime::now().as_millis();
             if now >= give_up.as_millis() {

@@ -192,6 +192,15 @@ pub const DEFECTS: &[Defect] = &[
         scenario: "crash-pay",
     },
     Defect {
+        name: "a claim tells whose key it is",
+        edits: &[(
+            WALK,
+            "// The first answer may be in the journal before it is in the cache, or only there.\n",
+            "same_request(&claim.fingerprint, &request.fingerprint)?;\n",
+        )],
+        scenario: "order-and-crash-one-key-two-requests",
+    },
+    Defect {
         name: "merchants share the cached answers",
         edits: &[(
             "src/idempotency/record.rs",
