@@ -24,6 +24,7 @@ pub enum Code {
     IdempotencyKeyInvalid,
     TokenInvalid,
     Unauthorized,
+    Forbidden,
     InsufficientFunds,
     NotFound,
     OrderNotFound,
@@ -39,6 +40,7 @@ pub enum Code {
     BodyTooLarge,
     MediaTypeUnsupported,
     IdempotencyKeyReused,
+    IdempotencyKeyExpired,
     AmountMismatch,
     CurrencyMismatch,
     StorageUnavailable,
@@ -48,13 +50,14 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
         Self::IdempotencyKeyInvalid,
         Self::TokenInvalid,
         Self::Unauthorized,
+        Self::Forbidden,
         Self::InsufficientFunds,
         Self::NotFound,
         Self::OrderNotFound,
@@ -70,6 +73,7 @@ impl Code {
         Self::BodyTooLarge,
         Self::MediaTypeUnsupported,
         Self::IdempotencyKeyReused,
+        Self::IdempotencyKeyExpired,
         Self::AmountMismatch,
         Self::CurrencyMismatch,
         Self::StorageUnavailable,
@@ -126,6 +130,13 @@ impl Code {
                 "An API key is required",
                 false,
                 "Send `Authorization: Bearer <api key>` with a key of this deployment.",
+            ),
+            Self::Forbidden => (
+                "forbidden",
+                403,
+                "The key does not open this door",
+                false,
+                "Routes below `/admin` take the admin key of this deployment, and no merchant's API key.",
             ),
             Self::InsufficientFunds => (
                 "insufficient_funds",
@@ -205,6 +216,15 @@ impl Code {
                 "The first request with this key is still running",
                 true,
                 "Send the same request again after `Retry-After` seconds: it gets the answer of the first.",
+            ),
+            Self::IdempotencyKeyExpired => (
+                "idempotency_key_expired",
+                409,
+                "The idempotency key was used long ago",
+                false,
+                "A request with this key was answered before, and its answer is not kept any more \
+                 (`retention_days`). Nothing happened now. Look up what the first request did; for a new \
+                 operation use a new key.",
             ),
             Self::TokenExpired => (
                 "token_expired",

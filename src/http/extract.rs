@@ -37,23 +37,61 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
         let config = &app.config;
-        config.check_without_tokens()?;
-        let mut values = parts.headers.get_all(AUTHORIZATION).iter();
-        let key = match (
-            values.next().and_then(|value| value.to_str().ok()),
-            values.next(),
-        ) {
-            (Some(value), None) => value
-                .split_once(' ')
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")),
-            _ => None,
-        };
-        let merchant = key.and_then(|(_, key)| config.merchant(key.trim()));
+        config.check_merchants()?;
+        let key = bearer(&parts.headers);
+        let merchant = key.and_then(|key| config.merchant(key));
         let merchant = merchant
             .ok_or_else(|| Problem::new(Code::Unauthorized, "the API key is missing or wrong"))?;
         trace(parts).facts().merchant = Some(merchant.as_str().to_owned());
         Ok(Self(merchant.clone()))
     }
+}
+
+/// Proof that the request carries the admin key.
+pub(super) struct Admin;
+
+impl FromRequestParts<Arc<App>> for Admin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
+        let config = &app.config;
+        config.check_admin()?;
+        let key = bearer(&parts.headers);
+        if key.is_some_and(|key| config.is_admin(key)) {
+            return Ok(Self);
+        }
+        Err(match key.and_then(|key| config.merchant(key)) {
+            Some(_) => Problem::new(Code::Forbidden, "a merchant's API key is no admin key"),
+            None => Problem::new(Code::Unauthorized, "the admin key is missing or wrong"),
+        })
+    }
+}
+
+/// The body of an admin request. It takes no idempotency key: what it asks for can be repeated.
+pub(super) struct Instruction<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for Instruction<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self> {
+        let (mut parts, body) = request.into_parts();
+        Admin::from_request_parts(&mut parts, app).await?;
+        match read_body(&parts.headers, body).await? {
+            Value::Null => Ok(Self(T::default())),
+            body => serde_path_to_error::deserialize(&body)
+                .map(Self)
+                .map_err(|error| body_fault(&error)),
+        }
+    }
+}
+
+/// The one bearer token of the request (RFC 6750).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = single(headers, &AUTHORIZATION).ok()??;
+    let (scheme, token) = str::from_utf8(value).ok()?.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
 }
 
 fn trace(parts: &Parts) -> Trace {
@@ -209,6 +247,9 @@ impl Submission {
         let mut waited = false;
         let result = self.app.idempotency.perform(request, &mut waited).await;
         let replayed = result.as_ref().is_ok_and(|reply| reply.replayed);
+        if result.is_ok() && !replayed {
+            self.app.delivery.wake();
+        }
         if late && replayed {
             // See above: here the body had to come first.
             runtime::yield_to_host().await;

@@ -15,13 +15,18 @@ use spin_sdk::http::Request;
 use tower_service::Service;
 
 use crate::config::Config;
+use crate::delivery::Dispatcher;
 use crate::domain::{Code, Problem};
 use crate::idempotency::Idempotency;
+use crate::store::Database;
 
 /// What the handlers share: caches only, nothing that an outcome depends on.
 pub struct App {
     config: Config,
     idempotency: Idempotency,
+    delivery: Arc<Dispatcher>,
+    /// For what is no merchant's business, so that it never waits in front of theirs.
+    maintenance: Arc<Database>,
 }
 
 /// The instance's router. While no route could work, the configuration is read again for each request.
@@ -33,7 +38,7 @@ pub async fn serve(request: Request) -> Response {
         Some(router) => router.clone(),
         None => {
             let config = Config::load().await;
-            let complete = config.check_without_tokens().is_ok();
+            let complete = config.check_merchants().is_ok();
             let router = router(config);
             if complete {
                 ROUTER.get_or_init(|| router).clone()
@@ -48,6 +53,8 @@ pub async fn serve(request: Request) -> Response {
 
 fn router(config: Config) -> Router {
     let idempotency = Idempotency::new(&config);
+    let maintenance = Arc::new(Database::default());
+    let delivery = Arc::new(Dispatcher::new(&config, Arc::clone(&maintenance)));
     Router::new()
         .route("/v1/tokens", post(routes::tokens::issue))
         .route(
@@ -72,6 +79,7 @@ fn router(config: Config) -> Router {
             "/v1/accounts/{user_id}/deposits",
             post(routes::accounts::deposit),
         )
+        .route("/admin/dispatch", post(routes::admin::dispatch))
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))
@@ -86,5 +94,7 @@ fn router(config: Config) -> Router {
         .with_state(Arc::new(App {
             config,
             idempotency,
+            delivery,
+            maintenance,
         }))
 }

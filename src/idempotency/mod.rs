@@ -7,7 +7,6 @@ mod backlog;
 mod claims;
 mod fingerprint;
 mod key;
-mod pace;
 mod record;
 mod token;
 

@@ -8,6 +8,7 @@ mod cache;
 mod database;
 mod journal;
 mod migrations;
+pub mod outbox;
 pub mod queries;
 mod row;
 

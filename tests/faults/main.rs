@@ -19,6 +19,7 @@ mod auditor;
 mod clients;
 mod configuration;
 mod crash;
+mod dispatch;
 mod full;
 mod indeterminate;
 mod key_value;

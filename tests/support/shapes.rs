@@ -4,13 +4,14 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// Every problem code of the contract that the routes built so far can answer.
-pub const CODES: [&str; 26] = [
+pub const CODES: [&str; 28] = [
     "body_invalid",
     "query_invalid",
     "idempotency_key_missing",
     "idempotency_key_invalid",
     "token_invalid",
     "unauthorized",
+    "forbidden",
     "insufficient_funds",
     "not_found",
     "order_not_found",
@@ -26,6 +27,7 @@ pub const CODES: [&str; 26] = [
     "media_type_unsupported",
     "method_not_allowed",
     "idempotency_key_reused",
+    "idempotency_key_expired",
     "amount_mismatch",
     "currency_mismatch",
     "storage_unavailable",
@@ -269,7 +271,7 @@ fn server_id(value: &Value, prefix: &str) {
 
 /// RFC 3339 in UTC with milliseconds: `2026-08-01T12:00:00.000Z`.
 #[track_caller]
-fn time(value: &Value) {
+pub fn time(value: &Value) {
     let time = text(value);
     let pattern = "dddd-dd-ddTdd:dd:dd.dddZ";
     let fits = |(byte, wanted): (u8, u8)| match wanted {

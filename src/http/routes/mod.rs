@@ -1,6 +1,7 @@
 //! The routes, one file for each thing of the contract.
 
 pub(super) mod accounts;
+pub(super) mod admin;
 pub(super) mod orders;
 pub(super) mod payments;
 pub(super) mod service;
