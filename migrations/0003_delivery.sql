@@ -43,7 +43,7 @@ END;
 
 -- The last gate against a dispatcher that comes late with an old result.
 CREATE TRIGGER IF NOT EXISTS sent_is_final BEFORE UPDATE ON deliveries
-WHEN old.state = 'sent'
+WHEN old.state = 'sent' AND new.state <> 'sent'
 BEGIN
   SELECT RAISE(ABORT, 'a sent event stays sent');
 END;
@@ -114,6 +114,10 @@ SELECT merchant_id, idempotency_key, operation, outcome, order_no, from_status, 
 UNION ALL
 SELECT merchant_id, idempotency_key, operation, outcome, order_no, from_status, to_status, version,
        amount, subject_id, created_at FROM retired_operations;
+
+-- For finding payments that wait for their channel.
+CREATE INDEX IF NOT EXISTS payments_processing
+  ON payments (updated_at) WHERE status = 'processing';
 
 -- How far a sweep through a store that has no order of age has come.
 CREATE TABLE IF NOT EXISTS sweep_positions (

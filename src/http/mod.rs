@@ -80,6 +80,9 @@ fn router(config: Config) -> Router {
             post(routes::accounts::deposit),
         )
         .route("/admin/dispatch", post(routes::admin::dispatch))
+        .route("/admin/sweep", post(routes::admin::sweep))
+        .route("/admin/stats", get(routes::admin::stats))
+        .route("/admin/ledger", get(routes::admin::ledger))
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))

@@ -10,6 +10,8 @@ mod journal;
 mod migrations;
 pub mod outbox;
 pub mod queries;
+pub mod reports;
+pub mod retention;
 mod row;
 
 pub use cache::Cache;

@@ -153,14 +153,15 @@ async fn payments(
         .collect()
 }
 
-/// The audit trail of an order from the journal, oldest first.
+/// The audit trail of an order from the journal, oldest first, whether or not its rows are retired.
 pub async fn events(
     database: &Database,
     merchant: &Identifier,
     order_no: &Identifier,
 ) -> Result<Vec<Event>, DatabaseError> {
     let statement = "SELECT operation, idempotency_key, from_status, to_status, version, created_at \
-                     FROM operations WHERE merchant_id = ?1 AND order_no = ?2 ORDER BY version, rowid";
+                     FROM journal WHERE merchant_id = ?1 AND order_no = ?2 \
+                     ORDER BY version, outcome = 'declined', created_at";
     let rows = database
         .execute(statement, [text(merchant), text(order_no)])
         .await?;

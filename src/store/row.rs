@@ -63,6 +63,10 @@ impl<'a> Row<'a> {
         self.integer().map(Timestamp::from_millis)
     }
 
+    pub(super) fn optional_time(&mut self) -> Result<Option<Timestamp>, DatabaseError> {
+        Ok(self.optional_integer()?.map(Timestamp::from_millis))
+    }
+
     /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
     /// none.
     pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {

@@ -30,5 +30,6 @@ mod migrations;
 mod processes;
 mod restart;
 mod scene;
+mod sweep;
 mod tokens;
 mod unreadable;

@@ -13,7 +13,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -31,12 +31,12 @@ const RULES: [Rule; 16] = [
     },
     Rule {
         invariant: "2: one journal row for a key",
-        violations: "SELECT merchant_id, idempotency_key, count(*) FROM operations
+        violations: "SELECT merchant_id, idempotency_key, count(*) FROM journal
                      GROUP BY merchant_id, idempotency_key HAVING count(*) > 1",
     },
     Rule {
         invariant: "2: one applied payment in the journal for a paid order",
-        violations: "SELECT merchant_id, order_no, count(*) FROM operations
+        violations: "SELECT merchant_id, order_no, count(*) FROM journal
                      WHERE operation = 'order.pay' AND outcome = 'applied'
                      GROUP BY merchant_id, order_no HAVING count(*) > 1",
     },
@@ -45,7 +45,7 @@ const RULES: [Rule; 16] = [
         violations: "SELECT p.payment_id, j.subject_id FROM
                        (SELECT * FROM payments WHERE status = 'succeeded') p
                      FULL JOIN
-                       (SELECT * FROM operations
+                       (SELECT * FROM journal
                         WHERE operation = 'order.pay' AND outcome = 'applied') j
                      ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
                        AND j.order_no = p.order_no
@@ -69,7 +69,7 @@ const RULES: [Rule; 16] = [
     },
     Rule {
         invariant: "5: every payment and deposit is booked once",
-        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
+        violations: "SELECT merchant_id, idempotency_key, subject_id FROM journal j
                      WHERE operation IN ('order.pay', 'account.deposit') AND outcome = 'applied'
                        AND (SELECT sum(amount) FROM ledger_entries l
                             WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
@@ -77,7 +77,7 @@ const RULES: [Rule; 16] = [
     Rule {
         invariant: "5: nothing is booked without a journal row",
         violations: "SELECT source_id FROM ledger_entries WHERE source_id NOT IN (
-                       SELECT subject_id FROM operations
+                       SELECT subject_id FROM journal
                        WHERE outcome = 'applied' AND subject_id IS NOT NULL)",
     },
     Rule {
@@ -103,7 +103,7 @@ const RULES: [Rule; 16] = [
         violations: "SELECT merchant_id, order_no, version FROM (
                        SELECT merchant_id, order_no, version, from_status,
                          lag(to_status) OVER moves AS before, row_number() OVER moves AS number
-                       FROM operations WHERE outcome = 'applied' AND order_no IS NOT NULL
+                       FROM journal WHERE outcome = 'applied' AND order_no IS NOT NULL
                        WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
                      WHERE version <> number OR from_status IS NOT before",
     },
@@ -111,7 +111,7 @@ const RULES: [Rule; 16] = [
         invariant: "6: an order is where its last move left it",
         violations: "SELECT o.merchant_id, o.order_no, o.status, o.version FROM orders o
                      WHERE (o.version, o.status) IS NOT (
-                       SELECT version, to_status FROM operations j
+                       SELECT version, to_status FROM journal j
                        WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
                          AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
     },
@@ -119,6 +119,13 @@ const RULES: [Rule; 16] = [
         invariant: "7: 0 <= refunded_amount <= amount",
         violations: "SELECT merchant_id, order_no, refunded_amount FROM orders
                      WHERE refunded_amount NOT BETWEEN 0 AND amount",
+    },
+    Rule {
+        invariant: "12: every event has one delivery, and is delivered if that was sent",
+        violations: "SELECT o.event_id, d.event_id, state FROM outbox o
+                     FULL JOIN deliveries d ON d.event_id = o.event_id
+                     WHERE o.event_id IS NULL OR d.event_id IS NULL
+                        OR (state = 'sent') <> (delivered_at IS NOT NULL)",
     },
 ];
 
@@ -152,7 +159,7 @@ pub fn audit(site: &Site) -> Books {
         connection.query_row(&sql, [], |row| row.get(0))
     };
     Books {
-        journal: count("operations").expect("a count"),
+        journal: count("journal").expect("a count"),
         orders: count("orders").expect("a count"),
         succeeded: count("payments WHERE status = 'succeeded'").expect("a count"),
     }
@@ -160,7 +167,7 @@ pub fn audit(site: &Site) -> Books {
 
 /// How many journal rows a merchant has under this key.
 pub fn journal_rows(site: &Site, key: &str) -> i64 {
-    let sql = "SELECT count(*) FROM operations WHERE idempotency_key = ?1";
+    let sql = "SELECT count(*) FROM journal WHERE idempotency_key = ?1";
     let connection = stores::open(&site.database());
     let count = connection.query_row(sql, [key], |row| row.get(0));
     count.expect("a count")

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::Shared;
 use crate::delivery::Dispatched;
 use crate::domain::{Code, Problem};
-use crate::http::extract::Instruction;
+use crate::http::extract::{Admin, Instruction};
 use crate::http::respond::Result;
 use crate::runtime;
 use crate::store::outbox::{self, Left, Revive};
+use crate::store::reports;
 
 /// How much one call does where the caller does not say, and at most.
 const DEFAULT_LIMIT: u32 = 1_000;
@@ -71,4 +72,32 @@ pub(crate) async fn dispatch(
         left,
     })
     .into_response())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SweepBody {
+    limit: Option<u32>,
+}
+
+/// `POST /admin/sweep`: 200 with what was deleted and what is left past its retention.
+pub(crate) async fn sweep(State(app): Shared, Instruction(body): Instruction<SweepBody>) -> Result {
+    let limit = limit(body.limit)?;
+    let retention_ms = app.config.retention_ms;
+    let swept = app
+        .idempotency
+        .sweep(&app.maintenance, retention_ms, limit)
+        .await?;
+    Ok(Json(swept).into_response())
+}
+
+/// `GET /admin/stats`: 200 with counts by state, and what is stuck.
+pub(crate) async fn stats(State(app): Shared, _: Admin) -> Result {
+    let stats = reports::stats(&app.maintenance, runtime::now()).await?;
+    Ok(Json(stats).into_response())
+}
+
+/// `GET /admin/ledger`: 200 with the check of invariant 5, whether or not it holds.
+pub(crate) async fn ledger(State(app): Shared, _: Admin) -> Result {
+    Ok(Json(reports::ledger(&app.maintenance).await?).into_response())
 }

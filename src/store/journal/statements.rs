@@ -36,7 +36,19 @@ pub(super) async fn write(
     operations: &[(&Entry, &Operation)],
 ) -> Result<BTreeSet<Id>, DatabaseError> {
     let rows = database.execute(WRITE, [new_rows(operations)]).await?;
-    rows.iter().map(appended).collect()
+    rows.iter().map(key_of).collect()
+}
+
+/// Those of the keys that were used by operations past their retention.
+pub(super) async fn retired(
+    database: &Database,
+    entries: &[&Entry],
+) -> Result<BTreeSet<Id>, DatabaseError> {
+    let statement = "SELECT merchant_id, idempotency_key FROM json_each(?1) AS wanted \
+         JOIN retired_operations ON merchant_id = wanted.value ->> '$.merchant_id' \
+           AND idempotency_key = wanted.value ->> '$.idempotency_key'";
+    let rows = database.execute(statement, [wanted(entries)]).await?;
+    rows.iter().map(key_of).collect()
 }
 
 fn wanted(entries: &[&Entry]) -> Value {
@@ -82,7 +94,7 @@ fn new_rows(operations: &[(&Entry, &Operation)]) -> Value {
     }))
 }
 
-fn appended(row: &RowResult) -> Result<Id, DatabaseError> {
+fn key_of(row: &RowResult) -> Result<Id, DatabaseError> {
     let row = &mut Row::new(row);
     Ok((row.text()?, row.text()?))
 }

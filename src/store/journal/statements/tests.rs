@@ -84,7 +84,7 @@ impl Native {
 
     fn write(&self, operations: &[(&Entry, &Operation)]) -> BTreeSet<Id> {
         let rows = self.execute(WRITE, new_rows(operations));
-        rows.iter().map(|row| appended(row).unwrap()).collect()
+        rows.iter().map(|row| key_of(row).unwrap()).collect()
     }
 
     /// Reads, decides and writes one entry; the status of its answer.
