@@ -28,6 +28,7 @@ mod locked;
 mod logs;
 mod migrations;
 mod processes;
+mod reports;
 mod restart;
 mod scene;
 mod sweep;
