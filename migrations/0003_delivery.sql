@@ -75,7 +75,7 @@ CREATE TABLE IF NOT EXISTS retired_operations (
   subject_id      TEXT,
   created_at      INTEGER NOT NULL,
   PRIMARY KEY (merchant_id, idempotency_key)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX IF NOT EXISTS retired_operations_by_order
   ON retired_operations (merchant_id, order_no, version) WHERE order_no IS NOT NULL;

@@ -119,10 +119,9 @@ impl Dispatcher {
             && runtime::monotonic_nanos().saturating_sub(started) < BUDGET_NANOS
         {
             let room = limit.saturating_sub(total.claimed);
-            let batch = self.batch(room.min(BATCH)).await?;
-            if batch.claimed == 0 {
+            let Some(batch) = self.batch(room.min(BATCH)).await? else {
                 break;
-            }
+            };
             total.claimed = total.claimed.saturating_add(batch.claimed);
             total.sent = total.sent.saturating_add(batch.sent);
             total.failed = total.failed.saturating_add(batch.failed);
@@ -141,8 +140,9 @@ impl Dispatcher {
             .filter_map(|(destination, url)| Some((destination, url.as_ref()?)))
     }
 
-    /// Claims up to `most` events and sends them.
-    async fn batch(&self, most: u32) -> Result<Dispatched, DatabaseError> {
+    /// Claims up to `most` events and sends them; `None` where nothing is due. Others may have been faster
+    /// with all that was.
+    async fn batch(&self, most: u32) -> Result<Option<Dispatched>, DatabaseError> {
         let now = runtime::now();
         let mut events = Vec::new();
         let mut room = most;
@@ -157,7 +157,7 @@ impl Dispatcher {
             events.extend(due);
         }
         if events.is_empty() {
-            return Ok(Dispatched::default());
+            return Ok(None);
         }
         let owner = runtime::uuid(now);
         let lease = self.notify.timeout_ms.saturating_add(LEASE_MARGIN_MS);
@@ -181,7 +181,7 @@ impl Dispatcher {
             let settled = outbox::settle(&self.database, &attempts, owner, runtime::now()).await;
             match settled {
                 Err(_) if writes.next().is_some() => runtime::sleep_millis(PAUSE_MS).await,
-                settled => return settled.map(|_| batch),
+                settled => return settled.map(|_| Some(batch)),
             }
         }
     }
@@ -226,11 +226,11 @@ impl Dispatcher {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the background task goes on, because somebody woke it or because it had success.
-    fn goes_on(&self, had_success: bool) -> bool {
+    /// Whether the background task goes on, because somebody woke it or because there is `more`.
+    fn goes_on(&self, more: bool) -> bool {
         let mut state = self.drain();
         let woken = std::mem::take(&mut state.woken);
-        state.running = woken || had_success;
+        state.running = woken || more;
         state.running
     }
 }
@@ -241,10 +241,16 @@ struct Drain(Arc<Dispatcher>);
 impl Drain {
     async fn run(self) {
         let mut pace = Pace::new(LEAST_PAUSE_MS);
-        let mut had_success = false;
-        while self.0.goes_on(had_success) {
+        let mut more = false;
+        while self.0.goes_on(more) {
             pace.pause().await;
-            let batch = async { had_success = self.0.batch(BATCH).await.is_ok_and(|b| b.sent > 0) };
+            let batch = async {
+                more = match self.0.batch(BATCH).await {
+                    // Where every attempt fails there is no use in going on.
+                    Ok(Some(batch)) => batch.sent > 0 || batch.claimed == 0,
+                    Ok(None) | Err(_) => false,
+                };
+            };
             pace.work(batch).await;
         }
     }

@@ -44,10 +44,7 @@ pub(super) async fn retired(
     database: &Database,
     entries: &[&Entry],
 ) -> Result<BTreeSet<Id>, DatabaseError> {
-    let statement = "SELECT merchant_id, idempotency_key FROM json_each(?1) AS wanted \
-         JOIN retired_operations ON merchant_id = wanted.value ->> '$.merchant_id' \
-           AND idempotency_key = wanted.value ->> '$.idempotency_key'";
-    let rows = database.execute(statement, [wanted(entries)]).await?;
+    let rows = database.execute(RETIRED, [wanted(entries)]).await?;
     rows.iter().map(key_of).collect()
 }
 
@@ -140,6 +137,10 @@ const WRITE: &str = "INSERT INTO operations (merchant_id, idempotency_key, finge
        value ->> '$.row.answer.body', value ->> '$.row.created_at' \
      FROM json_each(?1) ORDER BY key \
      ON CONFLICT DO NOTHING RETURNING merchant_id, idempotency_key";
+
+const RETIRED: &str = "SELECT merchant_id, idempotency_key FROM json_each(?1) AS wanted \
+     JOIN retired_operations ON merchant_id = wanted.value ->> '$.merchant_id' \
+       AND idempotency_key = wanted.value ->> '$.idempotency_key'";
 
 #[cfg(test)]
 mod tests;

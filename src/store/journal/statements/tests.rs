@@ -210,6 +210,41 @@ fn each_row_of_a_batch_stands_or_falls_by_its_own_guard() {
     db.check();
 }
 
+/// Invariant 2, after the retention: a key whose row was swept has no further effect, and is told apart from
+/// one that lost its guard.
+#[test]
+fn a_retired_key_is_skipped_and_known() {
+    let db = Native::new();
+    let (old, new) = (
+        entry("m", "old", 1, deposit("u", 10)),
+        entry("m", "new", 2, deposit("v", 10)),
+    );
+    let foreign = entry("other", "old", 3, deposit("u", 10));
+    assert_eq!(db.perform(&old), 201);
+    db.0.execute("DELETE FROM operations", []).unwrap();
+    let entries = [&old, &new, &foreign];
+    let operations: Vec<_> = entries
+        .iter()
+        .zip(db.read(&entries))
+        .map(|(entry, (recorded, seen))| {
+            assert!(recorded.is_none());
+            decide(entry, &seen).unwrap()
+        })
+        .collect();
+    let rows: Vec<_> = entries
+        .into_iter()
+        .zip(operations.iter().map(AsRef::as_ref))
+        .collect();
+    assert_eq!(db.write(&rows), BTreeSet::from([new.id(), foreign.id()]));
+    let retired = db.execute(RETIRED, wanted(&[&old, &new, &foreign]));
+    let retired: Vec<_> = retired.iter().map(|row| key_of(row).unwrap()).collect();
+    assert_eq!(retired, [old.id()]);
+    assert_eq!(
+        db.number("SELECT balance FROM accounts WHERE merchant_id = 'm' AND user_id = 'u'"),
+        10
+    );
+}
+
 /// Invariant 10: the same numbers, keys and users with two merchants are different things.
 #[test]
 fn merchants_share_nothing() {
