@@ -90,16 +90,12 @@ pub async fn due(
     now: Timestamp,
     limit: u32,
 ) -> Result<Vec<Event>, DatabaseError> {
-    let statement = "SELECT o.event_id, o.merchant_id, o.type, o.subject, o.version, o.data, o.created_at, d.attempts \
-         FROM deliveries AS d JOIN outbox AS o ON o.event_id = d.event_id \
-         WHERE d.state = 'pending' AND d.destination = ?1 AND d.due_at <= ?2 \
-         ORDER BY d.due_at LIMIT ?3";
     let parameters = [
         destination.name().into(),
         now.as_millis().into(),
         limit.into(),
     ];
-    let rows = database.execute(statement, parameters).await?;
+    let rows = database.execute(DUE, parameters).await?;
     rows.iter()
         .map(|row| {
             let row = &mut Row::new(row);
@@ -132,11 +128,6 @@ pub async fn claim(
         event_id: &'a str,
         attempts: i64,
     }
-    let statement = "UPDATE deliveries SET owner = ?2, due_at = ?4, attempts = deliveries.attempts + 1 \
-         FROM json_each(?1) AS seen \
-         WHERE deliveries.event_id = seen.value ->> '$.event_id' AND deliveries.state = 'pending' \
-           AND deliveries.attempts = seen.value ->> '$.attempts' AND deliveries.due_at <= ?3 \
-         RETURNING event_id";
     let seen = events.iter().map(|event| Seen {
         event_id: &event.event_id,
         attempts: event.attempts,
@@ -147,7 +138,7 @@ pub async fn claim(
         now.as_millis().into(),
         lease_until.as_millis().into(),
     ];
-    event_ids(database, statement, parameters).await
+    event_ids(database, CLAIM, parameters).await
 }
 
 /// Records what became of attempts, for those events that `owner` still holds; returns these.
@@ -163,14 +154,6 @@ pub async fn settle(
         #[serde(flatten)]
         attempt: &'a Attempt,
     }
-    let statement = "UPDATE deliveries SET state = settled.value ->> '$.state', owner = NULL, \
-           due_at = coalesce(settled.value ->> '$.due_at', ?3), \
-           last_error = settled.value ->> '$.last_error', \
-           settled_at = iif(settled.value ->> '$.state' = 'pending', NULL, ?3) \
-         FROM json_each(?1) AS settled \
-         WHERE deliveries.event_id = settled.value ->> '$.event_id' \
-           AND deliveries.owner = ?2 AND deliveries.state = 'pending' \
-         RETURNING event_id";
     let settled = attempts
         .iter()
         .map(|(event_id, attempt)| Settled { event_id, attempt });
@@ -179,7 +162,7 @@ pub async fn settle(
         Value::Text(owner.to_string()),
         now.as_millis().into(),
     ];
-    event_ids(database, statement, parameters).await
+    event_ids(database, SETTLE, parameters).await
 }
 
 /// Makes events due now, with all their attempts before them, unless a dispatcher is at it.
@@ -189,19 +172,20 @@ pub async fn revive(
     now: Timestamp,
     limit: u32,
 ) -> Result<BTreeSet<String>, DatabaseError> {
-    const SET: &str = "UPDATE deliveries SET state = 'pending', owner = NULL, attempts = 0, due_at = ?1, \
-           settled_at = NULL ";
+    const SET: &str =
+        "UPDATE deliveries SET state = 'pending', owner = NULL, attempts = 0, settled_at = NULL, ";
     match which {
         Revive::Dead => {
             let statement = format!(
-                "{SET} WHERE event_id IN (SELECT event_id FROM deliveries WHERE state = 'dead' AND state <> 'pending' \
+                "{SET} due_at = ?1 WHERE event_id IN (SELECT event_id FROM deliveries WHERE state = 'dead' AND state <> 'pending' \
                    ORDER BY settled_at LIMIT ?2) RETURNING event_id"
             );
             event_ids(database, &statement, [now.as_millis().into(), limit.into()]).await
         }
         Revive::Event(event_id) => {
             let statement = format!(
-                "{SET} WHERE event_id = ?2 AND state <> 'sent' AND (owner IS NULL OR due_at <= ?1) \
+                "{SET} due_at = (SELECT created_at FROM outbox WHERE event_id = ?2) \
+                 WHERE event_id = ?2 AND state <> 'sent' AND (owner IS NULL OR due_at <= ?1) \
                  RETURNING event_id"
             );
             let parameters = [now.as_millis().into(), event_id.into()];
@@ -251,3 +235,26 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
     // Plain structs only: this cannot fail.
     Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }
+
+const DUE: &str = "SELECT o.event_id, o.merchant_id, o.type, o.subject, o.version, o.data, o.created_at, d.attempts \
+         FROM deliveries AS d JOIN outbox AS o ON o.event_id = d.event_id \
+         WHERE d.state = 'pending' AND d.destination = ?1 AND d.due_at <= ?2 \
+         ORDER BY d.due_at LIMIT ?3";
+
+const CLAIM: &str = "UPDATE deliveries SET owner = ?2, due_at = ?4, attempts = deliveries.attempts + 1 \
+         FROM json_each(?1) AS seen \
+         WHERE deliveries.event_id = seen.value ->> '$.event_id' AND deliveries.state = 'pending' \
+           AND deliveries.attempts = seen.value ->> '$.attempts' AND deliveries.due_at <= ?3 \
+         RETURNING event_id";
+
+const SETTLE: &str = "UPDATE deliveries SET state = settled.value ->> '$.state', owner = NULL, \
+           due_at = coalesce(settled.value ->> '$.due_at', ?3), \
+           last_error = settled.value ->> '$.last_error', \
+           settled_at = iif(settled.value ->> '$.state' = 'pending', NULL, ?3) \
+         FROM json_each(?1) AS settled \
+         WHERE deliveries.event_id = settled.value ->> '$.event_id' \
+           AND deliveries.owner = ?2 AND deliveries.state = 'pending' \
+         RETURNING event_id";
+
+#[cfg(test)]
+mod tests;
