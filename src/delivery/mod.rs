@@ -164,6 +164,9 @@ impl Dispatcher {
         let lease_until = now.plus_millis(i64::try_from(lease).unwrap_or(i64::MAX));
         let claimed = outbox::claim(&self.database, &events, owner, now, lease_until).await?;
         events.retain(|event| claimed.contains(&event.event_id));
+        if events.is_empty() {
+            return Ok(Some(Dispatched::default()));
+        }
 
         let attempts = join_all(events.iter().map(|event| self.attempt(event))).await;
         let mut batch = Dispatched::default();
