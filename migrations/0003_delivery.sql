@@ -61,18 +61,22 @@ BEGIN
 END;
 
 -- What stays of a journal row after its retention: the key, so that it never takes effect a second time
--- (invariant 2), and the audit trail. The answer, its fingerprint and personal data go.
+-- (invariant 2), and the audit trail. The answer and its fingerprint go.
 CREATE TABLE IF NOT EXISTS retired_operations (
   merchant_id     TEXT    NOT NULL,
   idempotency_key TEXT    NOT NULL,
   operation       TEXT    NOT NULL,
   outcome         TEXT    NOT NULL,
   order_no        TEXT,
+  user_id         TEXT,
   from_status     TEXT,
   to_status       TEXT,
   version         INTEGER,
   amount          INTEGER,
+  currency        TEXT,
   subject_id      TEXT,
+  reference       TEXT,
+  response_status INTEGER NOT NULL,
   created_at      INTEGER NOT NULL,
   PRIMARY KEY (merchant_id, idempotency_key)
 ) STRICT;
@@ -83,10 +87,12 @@ CREATE INDEX IF NOT EXISTS retired_operations_by_order
 -- Deleting a row of the journal retires it, in the same statement.
 CREATE TRIGGER IF NOT EXISTS retire_operation AFTER DELETE ON operations
 BEGIN
-  INSERT INTO retired_operations (merchant_id, idempotency_key, operation, outcome, order_no,
-                                  from_status, to_status, version, amount, subject_id, created_at)
-  VALUES (old.merchant_id, old.idempotency_key, old.operation, old.outcome, old.order_no,
-          old.from_status, old.to_status, old.version, old.amount, old.subject_id, old.created_at);
+  INSERT INTO retired_operations (merchant_id, idempotency_key, operation, outcome, order_no, user_id,
+                                  from_status, to_status, version, amount, currency, subject_id,
+                                  reference, response_status, created_at)
+  VALUES (old.merchant_id, old.idempotency_key, old.operation, old.outcome, old.order_no, old.user_id,
+          old.from_status, old.to_status, old.version, old.amount, old.currency, old.subject_id,
+          old.reference, old.response_status, old.created_at);
 END;
 
 -- Invariant 2, for ever: a retired key takes no further effect.
@@ -109,20 +115,22 @@ END;
 
 -- The whole audit trail, of whatever age.
 CREATE VIEW IF NOT EXISTS journal AS
-SELECT merchant_id, idempotency_key, operation, outcome, order_no, from_status, to_status, version,
-       amount, subject_id, created_at FROM operations
+SELECT merchant_id, idempotency_key, operation, outcome, order_no, user_id, from_status, to_status,
+       version, amount, currency, subject_id, reference, response_status, created_at FROM operations
 UNION ALL
-SELECT merchant_id, idempotency_key, operation, outcome, order_no, from_status, to_status, version,
-       amount, subject_id, created_at FROM retired_operations;
+SELECT merchant_id, idempotency_key, operation, outcome, order_no, user_id, from_status, to_status,
+       version, amount, currency, subject_id, reference, response_status, created_at
+FROM retired_operations;
 
 -- For finding payments that wait for their channel.
 CREATE INDEX IF NOT EXISTS payments_processing
   ON payments (updated_at) WHERE status = 'processing';
 
--- How far a sweep through a store that has no order of age has come.
+-- How far sweeps have come: in `key_value` the name up to which entries were looked at, in `database` the
+-- time before which rows of the journal and delivered events may be gone.
 CREATE TABLE IF NOT EXISTS sweep_positions (
   store    TEXT PRIMARY KEY,
-  position TEXT NOT NULL
+  position ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO schema_migrations (version) VALUES (3) ON CONFLICT DO NOTHING;

@@ -72,6 +72,7 @@ impl Idempotency {
             limit,
         };
         let mut swept = Swept::default();
+        retention::keep_horizon(database, before).await?;
         swept.deleted.journal_rows = budget.delete(database, Rows::Journal, before).await?;
         swept.deleted.events = budget.delete(database, Rows::Events, before).await?;
         self.sweep_entries(database, now, retention_ms, &budget, &mut swept)

@@ -33,6 +33,15 @@ pub async fn retire_operations(
     count_of(database, statement, before, limit).await
 }
 
+/// Keeps the time before which rows may be gone, before the first of them goes: whoever misses one later
+/// knows why.
+pub async fn keep_horizon(database: &Database, before: Timestamp) -> Result<(), DatabaseError> {
+    let statement = "INSERT INTO sweep_positions (store, position) VALUES ('database', ?1) \
+                     ON CONFLICT (store) DO UPDATE SET position = max(position, excluded.position)";
+    let parameters = [before.as_millis().into()];
+    database.execute(statement, parameters).await.map(drop)
+}
+
 /// Deletes up to `limit` events that were delivered before `before`; returns how many.
 pub async fn forget_events(
     database: &Database,

@@ -27,8 +27,10 @@ async fn sweep(admin: &Shop, body: Value) -> Value {
 /// Makes everything in the database eight days older.
 fn age(site: &Site) {
     let connection = site.connect();
-    let sql = "UPDATE operations SET created_at = created_at - ?1";
-    connection.execute(sql, [EIGHT_DAYS]).unwrap();
+    for table in ["operations", "outbox"] {
+        let sql = format!("UPDATE {table} SET created_at = created_at - ?1");
+        connection.execute(&sql, [EIGHT_DAYS]).unwrap();
+    }
     let sql = "UPDATE deliveries SET settled_at = settled_at - ?1";
     connection.execute(sql, [EIGHT_DAYS]).unwrap();
 }

@@ -13,7 +13,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -53,7 +53,7 @@ const RULES: [Rule; 17] = [
     },
     Rule {
         invariant: "2: only successes and final declines are recorded",
-        violations: "SELECT merchant_id, idempotency_key, response_status FROM operations
+        violations: "SELECT merchant_id, idempotency_key, response_status FROM journal
                      WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
                         OR (outcome = 'applied') <> (response_status < 300)",
     },
@@ -119,6 +119,17 @@ const RULES: [Rule; 17] = [
         invariant: "7: 0 <= refunded_amount <= amount",
         violations: "SELECT merchant_id, order_no, refunded_amount FROM orders
                      WHERE refunded_amount NOT BETWEEN 0 AND amount",
+    },
+    Rule {
+        invariant: "12: every applied operation with an event has one, and no other is there, but for \
+                    those that were delivered and swept",
+        violations: "SELECT type, merchant_id, created_at, sum(told) FROM (
+                       SELECT event_type AS type, merchant_id, created_at, 1 AS told
+                       FROM operations WHERE event_type IS NOT NULL
+                       UNION ALL SELECT type, merchant_id, created_at, -1 FROM outbox)
+                     WHERE created_at >= coalesce(
+                       (SELECT position FROM sweep_positions WHERE store = 'database'), 0)
+                     GROUP BY type, merchant_id, created_at HAVING sum(told) <> 0",
     },
     Rule {
         invariant: "12: every event has one delivery, and is delivered if that was sent",
