@@ -10,6 +10,7 @@ mod operation;
 mod order;
 mod payment;
 mod problem;
+mod refund;
 mod time;
 
 pub use answer::Answer;
@@ -19,4 +20,5 @@ pub use operation::{Command, Decision, Given, Lookup, Operation, Outcome, Snapsh
 pub use order::{Metadata, Order, OrderEvent, OrderStatus};
 pub use payment::{Payment, PaymentStatus};
 pub use problem::{Code, FieldError, Problem};
+pub use refund::{Refund, RefundStatus};
 pub use time::Timestamp;

@@ -5,7 +5,7 @@
 //! in SQL).
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
@@ -34,6 +34,7 @@ pub trait Command: Send + Sync {
 pub struct Lookup<'a> {
     pub order_no: Option<&'a Identifier>,
     pub request_no: Option<&'a Identifier>,
+    pub refund_no: Option<&'a Identifier>,
     pub user_id: Option<&'a Identifier>,
     pub currency: Option<Currency>,
 }
@@ -48,6 +49,22 @@ pub struct Snapshot {
     pub live_payment: Option<Payment>,
     /// The payment that has the request number.
     pub request_no_payment: Option<Payment>,
+    /// Whether a refund has the refund number.
+    pub refund_no_used: bool,
+}
+
+impl Snapshot {
+    /// The order, which the command needs.
+    ///
+    /// # Errors
+    ///
+    /// `order_not_found`.
+    pub(super) fn order(&self, order_no: &Identifier) -> Result<&Order, Problem> {
+        self.order.as_ref().ok_or_else(|| {
+            let detail = format!("there is no order {}", order_no.as_str());
+            Problem::new(Code::OrderNotFound, detail)
+        })
+    }
 }
 
 /// Time and randomness of one attempt.
@@ -69,6 +86,15 @@ pub enum Decision {
     Append(Box<Operation>),
     /// Answer this and record nothing: the corrected or later retry runs.
     Refuse(Problem),
+}
+
+impl From<Result<Operation, Problem>> for Decision {
+    fn from(decided: Result<Operation, Problem>) -> Self {
+        match decided {
+            Ok(operation) => Self::Append(Box::new(operation)),
+            Err(problem) => Self::Refuse(problem),
+        }
+    }
 }
 
 /// Whether an operation took effect.
@@ -147,6 +173,26 @@ impl Operation {
     ) -> Self {
         let answer = Problem::new(code, detail).answer(given.instance);
         Self::empty(operation, Outcome::Declined, given, answer)
+    }
+
+    /// The event tells its consumers `data` instead of the answer. Its identifier moves into the details
+    /// with it, where the trigger `apply_detailed_event` finds both.
+    pub(super) fn with_event_data(mut self, data: &impl Serialize) -> Self {
+        let event_id = self.event_id.take();
+        self.details = Some(json!({ "event": { "event_id": event_id, "data": data } }));
+        self
+    }
+
+    /// The operation takes an order from `before` to `after`.
+    pub(super) fn moving(self, before: &Order, after: &Order) -> Self {
+        Self {
+            order_no: Some(after.order_no.clone()),
+            user_id: Some(after.user_id.clone()),
+            from_status: Some(before.status),
+            to_status: Some(after.status),
+            version: Some(after.version),
+            ..self
+        }
     }
 
     fn empty(operation: &'static str, outcome: Outcome, given: &Given, answer: Answer) -> Self {

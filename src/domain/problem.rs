@@ -34,6 +34,7 @@ pub enum Code {
     OrderAlreadyPaid,
     OrderExists,
     RequestNoUsed,
+    RefundNoUsed,
     IdempotencyInProgress,
     TokenExpired,
     BodyTooLarge,
@@ -41,6 +42,7 @@ pub enum Code {
     IdempotencyKeyReused,
     AmountMismatch,
     CurrencyMismatch,
+    RefundExceedsPayment,
     StorageUnavailable,
     Busy,
     NotConfigured,
@@ -48,7 +50,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
@@ -65,6 +67,7 @@ impl Code {
         Self::OrderAlreadyPaid,
         Self::OrderExists,
         Self::RequestNoUsed,
+        Self::RefundNoUsed,
         Self::IdempotencyInProgress,
         Self::TokenExpired,
         Self::BodyTooLarge,
@@ -72,6 +75,7 @@ impl Code {
         Self::IdempotencyKeyReused,
         Self::AmountMismatch,
         Self::CurrencyMismatch,
+        Self::RefundExceedsPayment,
         Self::StorageUnavailable,
         Self::Busy,
         Self::NotConfigured,
@@ -199,6 +203,14 @@ impl Code {
                 false,
                 "Another payment, shown in `payment`, has this `request_no`. Choose another.",
             ),
+            Self::RefundNoUsed => (
+                "refund_no_used",
+                409,
+                "The refund number is taken",
+                false,
+                "Another refund has this `refund_no`. If it is the one you mean, it is made: see \
+                 `GET /v1/orders/{order_no}/refunds`. Otherwise choose another.",
+            ),
             Self::IdempotencyInProgress => (
                 "idempotency_in_progress",
                 409,
@@ -250,6 +262,14 @@ impl Code {
                 false,
                 "Pay in the order's `currency`, or leave it out. Nothing was recorded: the corrected \
                  request may use the same key.",
+            ),
+            Self::RefundExceedsPayment => (
+                "refund_exceeds_payment",
+                422,
+                "The refund is more than is left of the payment",
+                false,
+                "The refunds of an order never add up to more than was paid; `detail` says what is left. \
+                 Nothing was recorded: the corrected request may use the same key.",
             ),
             Self::StorageUnavailable => (
                 "storage_unavailable",

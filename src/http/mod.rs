@@ -1,6 +1,9 @@
 //! The HTTP contract: routes, and how requests and answers look.
 
+mod body;
 mod extract;
+mod headers;
+mod intent;
 mod respond;
 mod routes;
 mod strict_json;
@@ -58,6 +61,16 @@ fn router(config: Config) -> Router {
         .route(
             "/v1/orders/{order_no}/pay",
             post(routes::payments::pay_order),
+        )
+        .route("/v1/orders/{order_no}/ship", post(routes::orders::ship))
+        .route(
+            "/v1/orders/{order_no}/complete",
+            post(routes::orders::complete),
+        )
+        .route("/v1/orders/{order_no}/cancel", post(routes::orders::cancel))
+        .route(
+            "/v1/orders/{order_no}/refunds",
+            get(routes::refunds::of_order).post(routes::refunds::refund),
         )
         .route(
             "/v1/orders/{order_no}/payments",

@@ -3,7 +3,9 @@
 use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{DatabaseError, Recorded};
-use crate::domain::{Answer, Identifier, Order, OrderStatus, Payment, PaymentStatus, Timestamp};
+use crate::domain::{
+    Answer, Identifier, Order, OrderStatus, Payment, PaymentStatus, Refund, RefundStatus, Timestamp,
+};
 
 /// A cursor over the columns of a row. A column of the wrong type is an error: the database holds
 /// something that this component did not write.
@@ -12,6 +14,10 @@ pub(super) struct Row<'a>(std::slice::Iter<'a, Value>);
 /// The columns of an order, in the order in which [`Row::order`] reads them.
 pub(super) const ORDER_COLUMNS: &str = "o.order_no, o.user_id, o.amount, o.currency, o.status, \
      o.refunded_amount, o.version, o.metadata, o.created_at, o.updated_at";
+
+/// The columns of a refund, in the order in which [`Row::refund`] reads them.
+pub(super) const REFUND_COLUMNS: &str = "r.refund_id, r.order_no, r.payment_id, r.refund_no, \
+     r.amount, r.currency, r.status, r.reason, r.created_at";
 
 /// The columns of a payment of the table `alias`, in the order in which [`Row::payment`] reads them.
 pub(super) fn payment_columns(alias: &str) -> String {
@@ -116,6 +122,24 @@ impl<'a> Row<'a> {
             created_at: self.time()?,
             updated_at: self.time()?,
         }))
+    }
+
+    /// The refund in the next columns.
+    pub(super) fn refund(&mut self) -> Result<Refund, DatabaseError> {
+        Ok(Refund {
+            refund_id: self.text()?,
+            order_no: identifier(self.text()?)?,
+            payment_id: self.text()?,
+            refund_no: identifier(self.text()?)?,
+            amount: self.integer()?.try_into().map_err(|_| unexpected())?,
+            currency: self.text()?.try_into().map_err(|_| unexpected())?,
+            status: RefundStatus::from_name(&self.text()?).ok_or_else(unexpected)?,
+            reason: self
+                .optional_text()?
+                .map(|reason| reason.try_into().map_err(|_| unexpected()))
+                .transpose()?,
+            created_at: self.time()?,
+        })
     }
 
     /// The first of `columns` columns of an object; where it is null the others are skipped.

@@ -62,6 +62,7 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
         balance: row.optional_integer()?,
         live_payment: row.payment()?,
         request_no_payment: row.payment()?,
+        refund_no_used: row.optional_text()?.is_some(),
     };
     Ok((recorded, snapshot))
 }
@@ -95,7 +96,7 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
 fn read_statement() -> String {
     format!(
         "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
-                {ORDER_COLUMNS}, a.balance, {live}, {used} \
+                {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no \
          FROM json_each(?1) AS wanted \
          LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
            AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
@@ -108,6 +109,8 @@ fn read_statement() -> String {
            AND live.order_no = o.order_no AND live.status IN ('processing', 'succeeded') \
          LEFT JOIN payments AS used ON used.merchant_id = wanted.value ->> '$.merchant_id' \
            AND used.request_no = wanted.value ->> '$.request_no' \
+         LEFT JOIN refunds AS r ON r.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND r.refund_no = wanted.value ->> '$.refund_no' \
          ORDER BY wanted.key",
         live = payment_columns("live"),
         used = payment_columns("used"),

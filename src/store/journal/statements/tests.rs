@@ -5,12 +5,15 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::domain::commands::{CreateOrder, DepositMoney, PayOrder, PaymentMethod};
+use crate::domain::commands::{
+    CancelOrder, CompleteOrder, CreateOrder, DepositMoney, PayOrder, PaymentMethod, RefundOrder,
+    ShipOrder,
+};
 use crate::domain::{Command, Decision, Given, Metadata, Timestamp};
 use crate::store::migrations;
 
 /// Each rule with a query that counts what breaks it and shares nothing with the triggers.
-const RULES: [(&str, &str); 7] = [
+const RULES: [(&str, &str); 9] = [
     (
         "the ledger sums to zero",
         "SELECT count(*) FROM (SELECT 1 FROM ledger_entries GROUP BY merchant_id, currency \
@@ -33,9 +36,23 @@ const RULES: [(&str, &str); 7] = [
     ),
     (
         "a paid order has its payment",
-        "SELECT count(*) FROM orders AS o WHERE (status = 'paid') <> EXISTS (SELECT 1 \
+        "SELECT count(*) FROM orders AS o \
+         WHERE (status IN ('paid', 'shipped', 'completed', 'refunded')) <> EXISTS (SELECT 1 \
          FROM payments AS p WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no \
          AND p.status = 'succeeded' AND p.amount = o.amount)",
+    ),
+    (
+        "what was refunded is the sum of the refunds",
+        "SELECT count(*) FROM orders AS o WHERE refunded_amount NOT BETWEEN 0 AND amount \
+         OR (status = 'refunded') <> (refunded_amount = amount) \
+         OR refunded_amount <> (SELECT coalesce(sum(r.amount), 0) FROM refunds AS r \
+         WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no)",
+    ),
+    (
+        "what was sold and not refunded is in sales",
+        "SELECT (SELECT coalesce(sum(amount), 0) FROM ledger_entries WHERE account = 'sales') \
+         <> (SELECT coalesce(sum(amount - refunded_amount), 0) FROM orders \
+         WHERE status IN ('paid', 'shipped', 'completed', 'refunded'))",
     ),
     (
         "the version counts the moves",
@@ -165,6 +182,22 @@ fn pay(order_no: &str, amount: i64, request_no: Option<&str>) -> PayOrder {
     }
 }
 
+fn ship(order_no: &str) -> ShipOrder {
+    ShipOrder {
+        order_no: id(order_no),
+        tracking_no: Some("T 1".to_owned().try_into().unwrap()),
+    }
+}
+
+fn refund(order_no: &str, amount: Option<i64>, refund_no: Option<&str>) -> RefundOrder {
+    RefundOrder {
+        order_no: id(order_no),
+        amount: amount.map(|amount| amount.try_into().unwrap()),
+        refund_no: refund_no.map(id),
+        reason: None,
+    }
+}
+
 /// Invariants 2 and 5: one statement, five rows; a stale version, a duplicate key and two uncovered
 /// balances are skipped, and the other stands.
 #[test]
@@ -244,6 +277,54 @@ fn a_decline_is_recorded_only_while_it_is_true() {
     db.check();
 }
 
+/// Invariant 7: two refunds decided on one snapshot; what the second would exceed is decided anew.
+#[test]
+fn refunds_decided_at_once_never_exceed_the_payment() {
+    let db = Native::new();
+    db.perform(&entry("m", "create", 1, create("o", "u", 100)));
+    db.perform(&entry("m", "deposit", 2, deposit("u", 100)));
+    db.perform(&entry("m", "pay", 3, pay("o", 100, None)));
+    let refunds = [4, 5].map(|number| {
+        entry(
+            "m",
+            &format!("refund {number}"),
+            number,
+            refund("o", Some(60), None),
+        )
+    });
+    let operations: Vec<_> = db
+        .read(&[&refunds[0], &refunds[1]])
+        .iter()
+        .zip(&refunds)
+        .map(|((_, seen), refund)| decide(refund, seen).unwrap())
+        .collect();
+    let rows: Vec<_> = refunds
+        .iter()
+        .zip(operations.iter().map(AsRef::as_ref))
+        .collect();
+    assert_eq!(db.write(&rows), BTreeSet::from([refunds[0].id()]));
+    let (_, seen) = db.read(&[&refunds[1]]).pop().unwrap();
+    assert!(decide(&refunds[1], &seen).is_none());
+    assert_eq!(db.number("SELECT refunded_amount FROM orders"), 60);
+    assert_eq!(db.number("SELECT balance FROM accounts"), 60);
+    db.check();
+}
+
+/// Invariant 12: the event of a shipment carries the tracking number, which the order does not.
+#[test]
+fn the_event_of_a_shipment_says_more_than_its_answer() {
+    let db = Native::new();
+    db.perform(&entry("m", "create", 1, create("o", "u", 10)));
+    db.perform(&entry("m", "deposit", 2, deposit("u", 10)));
+    db.perform(&entry("m", "pay", 3, pay("o", 10, None)));
+    assert_eq!(db.perform(&entry("m", "ship", 4, ship("o"))), 200);
+    let told = "SELECT count(*) FROM outbox WHERE type = 'order.shipped' AND subject = 'o' \
+                AND data ->> '$.tracking_no' = 'T 1' AND data ->> '$.status' = 'shipped' \
+                AND event_id LIKE 'evt_%' AND version = 3";
+    assert_eq!(db.number(told), 1);
+    db.check();
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Read and decide a command, and keep the row.
@@ -267,6 +348,20 @@ enum Wish {
         order: u8,
         amount: i64,
         request_no: Option<u8>,
+    },
+    Ship {
+        order: u8,
+    },
+    Complete {
+        order: u8,
+    },
+    Cancel {
+        order: u8,
+    },
+    Refund {
+        order: u8,
+        amount: Option<i64>,
+        refund_no: Option<u8>,
     },
 }
 
@@ -294,6 +389,24 @@ impl Wish {
                 let command = pay(&format!("o{order}"), amount, request_no.as_deref());
                 entry("m", &key, number, command)
             }
+            Self::Ship { order } => entry("m", &key, number, ship(&format!("o{order}"))),
+            Self::Complete { order } => {
+                let order_no = id(&format!("o{order}"));
+                entry("m", &key, number, CompleteOrder { order_no })
+            }
+            Self::Cancel { order } => {
+                let order_no = id(&format!("o{order}"));
+                entry("m", &key, number, CancelOrder { order_no })
+            }
+            Self::Refund {
+                order,
+                amount,
+                refund_no,
+            } => {
+                let refund_no = refund_no.map(|refund_no| format!("f{refund_no}"));
+                let command = refund(&format!("o{order}"), amount, refund_no.as_deref());
+                entry("m", &key, number, command)
+            }
         }
     }
 }
@@ -305,6 +418,11 @@ fn wish() -> impl Strategy<Value = Wish> {
         3 => (0u8..2, 1i64..4).prop_map(|(user, amount)| Wish::Deposit { user, amount }),
         5 => (0u8..3, 1i64..3, proptest::option::of(0u8..2))
             .prop_map(|(order, amount, request_no)| Wish::Pay { order, amount, request_no }),
+        2 => (0u8..3).prop_map(|order| Wish::Ship { order }),
+        1 => (0u8..3).prop_map(|order| Wish::Complete { order }),
+        1 => (0u8..3).prop_map(|order| Wish::Cancel { order }),
+        4 => (0u8..3, proptest::option::of(1i64..3), proptest::option::of(0u8..2))
+            .prop_map(|(order, amount, refund_no)| Wish::Refund { order, amount, refund_no }),
     ]
 }
 
