@@ -8,11 +8,15 @@ use crate::support::names::fresh;
 use crate::target::{api_key, shop, stranger};
 
 /// Routes below `/v1` and the methods they take.
-const ROUTES: [(&str, &[Method]); 10] = [
+const ROUTES: [(&str, &[Method]); 14] = [
     ("/v1/tokens", &[Method::POST]),
     ("/v1/orders", &[Method::GET, Method::POST]),
     ("/v1/orders/x", &[Method::GET]),
     ("/v1/orders/x/pay", &[Method::POST]),
+    ("/v1/orders/x/ship", &[Method::POST]),
+    ("/v1/orders/x/complete", &[Method::POST]),
+    ("/v1/orders/x/cancel", &[Method::POST]),
+    ("/v1/orders/x/refunds", &[Method::GET, Method::POST]),
     ("/v1/orders/x/payments", &[Method::GET]),
     ("/v1/orders/x/events", &[Method::GET]),
     ("/v1/pay", &[Method::POST]),

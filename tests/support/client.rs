@@ -111,6 +111,37 @@ impl Shop {
         self.order_of(&user_id, amount).await
     }
 
+    /// Creates an order that is paid.
+    pub async fn paid(&self, amount: u64) -> String {
+        let order_no = self.payable(amount).await;
+        self.pay(&order_no, &fresh("pay"), amount).await.first(200);
+        order_no
+    }
+
+    /// The call that ships, completes or cancels an order.
+    pub fn move_call(&self, order_no: &str, verb: &str, key: &str) -> Call {
+        self.command(&format!("/v1/orders/{order_no}/{verb}"), key, &json!({}))
+    }
+
+    /// The call that refunds a part of an order.
+    pub fn refund_call(&self, order_no: &str, key: &str, amount: u64) -> Call {
+        let body = json!({"amount": amount});
+        self.command(&refunds_path(order_no), key, &body)
+    }
+
+    /// All refunds of an order.
+    pub async fn refunds(&self, order_no: &str) -> Vec<Value> {
+        let page = self.get(&refunds_path(order_no)).send().await.ok(200);
+        page["data"].as_array().expect("data").clone()
+    }
+
+    /// The audit trail of an order.
+    pub async fn trail(&self, order_no: &str) -> Vec<Value> {
+        let path = format!("/v1/orders/{order_no}/events");
+        let page = self.get(&path).send().await.ok(200);
+        page["data"].as_array().expect("data").clone()
+    }
+
     /// The order as it is now.
     pub async fn order(&self, order_no: &str) -> Value {
         let path = format!("/v1/orders/{order_no}");
@@ -143,6 +174,11 @@ impl Shop {
 /// The path that pays an order.
 pub fn pay_path(order_no: &str) -> String {
     format!("/v1/orders/{order_no}/pay")
+}
+
+/// The path of an order's refunds.
+pub fn refunds_path(order_no: &str) -> String {
+    format!("/v1/orders/{order_no}/refunds")
 }
 
 /// A query value in which nothing has a meaning of its own.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// Every problem code of the contract that the routes built so far can answer.
-pub const CODES: [&str; 26] = [
+pub const CODES: [&str; 28] = [
     "body_invalid",
     "query_invalid",
     "idempotency_key_missing",
@@ -20,6 +20,7 @@ pub const CODES: [&str; 26] = [
     "order_already_paid",
     "order_exists",
     "request_no_used",
+    "refund_no_used",
     "idempotency_in_progress",
     "token_expired",
     "body_too_large",
@@ -28,6 +29,7 @@ pub const CODES: [&str; 26] = [
     "idempotency_key_reused",
     "amount_mismatch",
     "currency_mismatch",
+    "refund_exceeds_payment",
     "storage_unavailable",
     "busy",
     "not_configured",
@@ -98,6 +100,33 @@ pub fn payment(value: &Value) {
     }
     time(&value["created_at"]);
     time(&value["updated_at"]);
+}
+
+#[track_caller]
+pub fn refund(value: &Value) {
+    members(
+        value,
+        &[
+            "refund_id",
+            "order_no",
+            "payment_id",
+            "refund_no",
+            "amount",
+            "currency",
+            "status",
+            "reason",
+            "created_at",
+        ],
+    );
+    server_id(&value["refund_id"], "ref_");
+    server_id(&value["payment_id"], "pay_");
+    client_id(&value["order_no"]);
+    client_id(&value["refund_no"]);
+    money(&value["amount"]);
+    currency(&value["currency"]);
+    assert_eq!(text(&value["status"]), "succeeded");
+    assert!(value["reason"].is_null() || value["reason"].is_string());
+    time(&value["created_at"]);
 }
 
 #[track_caller]
