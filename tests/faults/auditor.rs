@@ -15,8 +15,8 @@ const OPEN_THE_GATES: &str = "
     DROP TRIGGER ledger_entries_are_kept;
     DROP INDEX payments_one_live;";
 
-/// What somebody may do to the books of one paid order.
-const TAMPERING: [&str; 14] = [
+/// What somebody may do to the books of an order that was paid and refunded in part.
+const TAMPERING: [&str; 22] = [
     "UPDATE accounts SET balance = balance + 1",
     "UPDATE accounts SET balance = -1",
     "DELETE FROM accounts",
@@ -33,6 +33,15 @@ const TAMPERING: [&str; 14] = [
     "UPDATE orders SET version = version + 1",
     "UPDATE orders SET refunded_amount = -1",
     "UPDATE operations SET response_status = 422 WHERE operation = 'order.pay'",
+    "UPDATE orders SET refunded_amount = refunded_amount + 1",
+    "UPDATE orders SET status = 'refunded'",
+    "DELETE FROM refunds",
+    "UPDATE refunds SET amount = amount - 1",
+    "UPDATE refunds SET payment_id = 'pay_0'",
+    "UPDATE ledger_entries SET amount = -amount WHERE source_id IN (SELECT refund_id FROM refunds)",
+    "DELETE FROM outbox WHERE type = 'order.refunded'",
+    "INSERT INTO outbox SELECT 'x' || event_id, merchant_id, type, subject, version, data,
+       created_at, delivered_at FROM outbox",
 ];
 
 /// An auditor that finds nothing wrong anywhere would prove nothing.
@@ -43,6 +52,8 @@ async fn tampered_books_do_not_pass_the_audit() {
     let shop = server.shop();
     let order_no = shop.payable(10).await;
     shop.pay(&order_no, &fresh("k"), 10).await.first(200);
+    let refund = shop.refund_call(&order_no, &fresh("k"), 4);
+    refund.send().await.first(201);
     server.stop();
     audit(&site);
     let books = site.connect();

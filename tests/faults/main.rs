@@ -18,6 +18,7 @@ mod support;
 mod auditor;
 mod clients;
 mod configuration;
+mod contests;
 mod crash;
 mod full;
 mod indeterminate;

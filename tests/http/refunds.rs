@@ -3,22 +3,10 @@
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::answer::Answer;
 use crate::support::client::{Call, refunds_path};
 use crate::support::names::fresh;
 use crate::support::shapes;
-use crate::support::wait::eventually;
 use crate::target::{other_shop, shop};
-
-/// Repeats a call until it gets an answer that is final, as a client told `retryable` does.
-async fn settled(call: Call) -> Answer {
-    eventually("a final answer", async || {
-        let answer = call.clone().send().await;
-        let again = matches!(answer.status, 409 | 503) && answer.json()["retryable"] == true;
-        (!again).then_some(answer)
-    })
-    .await
-}
 
 /// The sum of the amounts of these refunds.
 fn sum(refunds: &[Value]) -> u64 {
@@ -216,7 +204,7 @@ async fn identical_refunds_at_once_happen_once() {
     let order_no = shop.paid(100).await;
     let call = shop.refund_call(&order_no, &fresh("k"), 10);
     let answers = join_all((0..20).map(|_| call.clone().send())).await;
-    let first = settled(call).await;
+    let first = call.settled().await;
     first.ok(201);
     let mut originals = 0;
     for answer in answers {
@@ -237,8 +225,8 @@ async fn two_refunds_that_exceed_the_payment_together_are_one_refund() {
     let shop = shop();
     for _ in 0..10 {
         let order_no = shop.paid(100).await;
-        let calls = [(); 2].map(|()| settled(shop.refund_call(&order_no, &fresh("k"), 60)));
-        let answers = join_all(calls).await;
+        let calls = [(); 2].map(|()| shop.refund_call(&order_no, &fresh("k"), 60));
+        let answers = join_all(calls.iter().map(Call::settled)).await;
         let (made, refused): (Vec<_>, Vec<_>) =
             answers.iter().partition(|answer| answer.status == 201);
         assert_eq!((made.len(), refused.len()), (1, 1), "{answers:?}");
@@ -253,8 +241,8 @@ async fn twenty_refunds_at_once_never_exceed_the_payment() {
     let shop = shop();
     let order_no = shop.paid(100).await;
     let user_id = shop.order(&order_no).await["user_id"].clone();
-    let calls = (0..20).map(|_| settled(shop.refund_call(&order_no, &fresh("k"), 15)));
-    let answers = join_all(calls).await;
+    let calls = [(); 20].map(|()| shop.refund_call(&order_no, &fresh("k"), 15));
+    let answers = join_all(calls.iter().map(Call::settled)).await;
     let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 201);
     assert_eq!(made.len(), 6);
     for answer in refused {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::names::fresh;
+use super::wait::eventually;
 
 /// Far above any wait of the contract: only a hanging server meets it.
 const HANGING: Duration = Duration::from_secs(90);
@@ -269,6 +270,16 @@ impl Call {
         let shown = format!("{} {}", self.method, self.url);
         let answer = self.attempt().await;
         answer.unwrap_or_else(|error| panic!("{shown}: {error:?}"))
+    }
+
+    /// Sends the request until it gets an answer that is final, as a client told `retryable` does.
+    pub async fn settled(&self) -> Answer {
+        eventually("a final answer", async || {
+            let answer = self.clone().send().await;
+            let again = matches!(answer.status, 409 | 503) && answer.json()["retryable"] == true;
+            (!again).then_some(answer)
+        })
+        .await
     }
 
     /// Sends the request; the server may die under it.
