@@ -1,4 +1,4 @@
--- Every operation after the checkout: what becomes of a paid order, and refunds.
+-- Every operation beside the checkout: what becomes of a paid order, refunds, coupons, profiles, messages.
 --
 -- The rules for this file are those at the top of 0001_checkout.sql. An operation has two triggers: its
 -- guard repeats what the decision was based on, its effect applies it.
@@ -20,6 +20,41 @@ CREATE TABLE IF NOT EXISTS refunds (
 CREATE INDEX IF NOT EXISTS refunds_by_order ON refunds (merchant_id, order_no);
 
 CREATE INDEX IF NOT EXISTS refunds_by_payment ON refunds (payment_id);
+
+-- Activities that hand out coupons. Without a limit everybody gets one.
+CREATE TABLE IF NOT EXISTS activities (
+  merchant_id TEXT    NOT NULL,
+  activity_id TEXT    NOT NULL,
+  grant_limit INTEGER CHECK (grant_limit >= 0),
+  granted     INTEGER NOT NULL CHECK (granted >= 0),
+  updated_at  INTEGER NOT NULL,
+  PRIMARY KEY (merchant_id, activity_id)
+) STRICT, WITHOUT ROWID;
+
+-- One grant for a user in an activity, numbered from 1. The limit is that of the moment: lowered later,
+-- it ends an activity and takes no grant back. Both are last gates.
+CREATE TABLE IF NOT EXISTS grants (
+  grant_id    TEXT    PRIMARY KEY,
+  merchant_id TEXT    NOT NULL,
+  activity_id TEXT    NOT NULL,
+  user_id     TEXT    NOT NULL,
+  number      INTEGER NOT NULL CHECK (number >= 1),
+  grant_limit INTEGER CHECK (number <= grant_limit),
+  created_at  INTEGER NOT NULL,
+  UNIQUE (merchant_id, activity_id, user_id),
+  UNIQUE (merchant_id, activity_id, number),
+  FOREIGN KEY (merchant_id, activity_id) REFERENCES activities (merchant_id, activity_id)
+) STRICT, WITHOUT ROWID;
+
+-- What a merchant keeps about a customer: a flat JSON object of texts.
+CREATE TABLE IF NOT EXISTS profiles (
+  merchant_id TEXT    NOT NULL,
+  user_id     TEXT    NOT NULL,
+  fields      TEXT    NOT NULL,
+  version     INTEGER NOT NULL CHECK (version >= 1),
+  updated_at  INTEGER NOT NULL,
+  PRIMARY KEY (merchant_id, user_id)
+) STRICT, WITHOUT ROWID;
 
 -- Operations that change nothing of an order but its status.
 CREATE TRIGGER IF NOT EXISTS guard_order_move BEFORE INSERT ON operations
@@ -78,6 +113,63 @@ BEGIN
   INSERT INTO ledger_entries (source_id, account, merchant_id, currency, amount, created_at)
   VALUES (new.subject_id, 'wallet:' || new.user_id, new.merchant_id, new.currency, new.amount, new.created_at),
          (new.subject_id, 'sales', new.merchant_id, new.currency, -new.amount, new.created_at);
+END;
+
+-- A grant answers 201 if it is made and 200 if the user has one: then the row repeats it and has no effect.
+CREATE TRIGGER IF NOT EXISTS guard_coupon_grant BEFORE INSERT ON operations
+WHEN new.operation = 'coupon.grant'
+BEGIN
+  SELECT RAISE(IGNORE)
+  WHERE (new.response_status = 200) IS NOT EXISTS (SELECT 1 FROM grants
+    WHERE merchant_id = new.merchant_id AND activity_id = new.reference AND user_id = new.user_id);
+  SELECT RAISE(IGNORE)
+  WHERE new.response_status = 201 AND EXISTS (SELECT 1 FROM activities
+    WHERE merchant_id = new.merchant_id AND activity_id = new.reference AND granted >= grant_limit);
+END;
+
+CREATE TRIGGER IF NOT EXISTS apply_coupon_grant AFTER INSERT ON operations
+WHEN new.operation = 'coupon.grant' AND new.outcome = 'applied' AND new.response_status = 201
+BEGIN
+  INSERT INTO activities (merchant_id, activity_id, granted, updated_at)
+  SELECT new.merchant_id, new.reference, 0, new.created_at
+  WHERE NOT EXISTS (SELECT 1 FROM activities
+    WHERE merchant_id = new.merchant_id AND activity_id = new.reference);
+  UPDATE activities SET granted = granted + 1
+  WHERE merchant_id = new.merchant_id AND activity_id = new.reference;
+  INSERT INTO grants (grant_id, merchant_id, activity_id, user_id, number, grant_limit, created_at)
+  SELECT new.subject_id, merchant_id, activity_id, new.user_id, granted, grant_limit, new.created_at
+  FROM activities WHERE merchant_id = new.merchant_id AND activity_id = new.reference;
+END;
+
+CREATE TRIGGER IF NOT EXISTS apply_coupon_limit AFTER INSERT ON operations
+WHEN new.operation = 'coupon.limit' AND new.outcome = 'applied'
+BEGIN
+  INSERT INTO activities (merchant_id, activity_id, granted, updated_at)
+  SELECT new.merchant_id, new.reference, 0, new.created_at
+  WHERE NOT EXISTS (SELECT 1 FROM activities
+    WHERE merchant_id = new.merchant_id AND activity_id = new.reference);
+  UPDATE activities SET grant_limit = new.details ->> '$.limit', updated_at = new.created_at
+  WHERE merchant_id = new.merchant_id AND activity_id = new.reference;
+END;
+
+CREATE TRIGGER IF NOT EXISTS guard_profile_update BEFORE INSERT ON operations
+WHEN new.operation = 'profile.update'
+BEGIN
+  SELECT RAISE(IGNORE)
+  WHERE new.version - 1 IS NOT coalesce(
+    (SELECT version FROM profiles
+     WHERE merchant_id = new.merchant_id AND user_id = new.user_id), 0);
+END;
+
+CREATE TRIGGER IF NOT EXISTS apply_profile_update AFTER INSERT ON operations
+WHEN new.operation = 'profile.update' AND new.outcome = 'applied'
+BEGIN
+  UPDATE profiles SET fields = new.details ->> '$.fields', version = new.version,
+    updated_at = new.created_at
+  WHERE merchant_id = new.merchant_id AND user_id = new.user_id AND version = new.version - 1;
+  INSERT INTO profiles (merchant_id, user_id, fields, version, updated_at)
+  SELECT new.merchant_id, new.user_id, new.details ->> '$.fields', new.version, new.created_at
+  WHERE new.version = 1;
 END;
 
 -- The event of an operation that tells its consumers more than its client: both its identifier and its

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    Amount, Answer, Code, Currency, Identifier, Order, OrderStatus, Payment, Problem, Timestamp,
+    Activity, Amount, Answer, Code, Currency, Grant, Identifier, Order, OrderStatus, Payment,
+    Problem, Profile, Timestamp,
 };
 
 /// What a client asks for, parsed.
@@ -37,6 +38,10 @@ pub struct Lookup<'a> {
     pub refund_no: Option<&'a Identifier>,
     pub user_id: Option<&'a Identifier>,
     pub currency: Option<Currency>,
+    /// With `user_id` for the user's grant in it.
+    pub activity_id: Option<&'a Identifier>,
+    /// The user whose profile it is.
+    pub profile_of: Option<&'a Identifier>,
 }
 
 /// What the database held when it was read.
@@ -51,6 +56,10 @@ pub struct Snapshot {
     pub request_no_payment: Option<Payment>,
     /// Whether a refund has the refund number.
     pub refund_no_used: bool,
+    pub activity: Option<Activity>,
+    /// The user's grant in the activity.
+    pub grant: Option<Grant>,
+    pub profile: Option<Profile>,
 }
 
 impl Snapshot {
@@ -114,7 +123,7 @@ pub struct Operation {
     pub user_id: Option<Identifier>,
     pub from_status: Option<OrderStatus>,
     pub to_status: Option<OrderStatus>,
-    /// The order's version after the operation.
+    /// The version of the order or profile after the operation.
     pub version: Option<i64>,
     pub amount: Option<Amount>,
     pub currency: Option<Currency>,
@@ -150,18 +159,24 @@ impl Operation {
         Self {
             event_id: Some(format!("evt_{}", given.event)),
             event_type: Some(event_type),
-            ..Self::empty(
-                operation,
-                Outcome::Applied,
-                given,
-                Answer {
-                    status,
-                    location: None,
-                    // Derived from plain structs: this cannot fail.
-                    body: serde_json::to_string(object).unwrap_or_default(),
-                },
-            )
+            ..Self::silent(operation, given, status, object)
         }
+    }
+
+    /// An applied operation that answers `status` with `object` and is of no interest to anybody else.
+    pub(super) fn silent(
+        operation: &'static str,
+        given: &Given,
+        status: u16,
+        object: &impl Serialize,
+    ) -> Self {
+        let answer = Answer {
+            status,
+            location: None,
+            // Derived from plain structs: this cannot fail.
+            body: serde_json::to_string(object).unwrap_or_default(),
+        };
+        Self::empty(operation, Outcome::Applied, given, answer)
     }
 
     /// A final decline. The command fills in what its guard checks.

@@ -118,6 +118,13 @@ impl OrderEvent {
 #[serde(try_from = "BTreeMap<String, PlainText>")]
 pub struct Metadata(BTreeMap<String, PlainText>);
 
+impl Metadata {
+    /// Names and values.
+    pub fn entries(&self) -> &BTreeMap<String, PlainText> {
+        &self.0
+    }
+}
+
 impl TryFrom<BTreeMap<String, PlainText>> for Metadata {
     type Error = &'static str;
 
@@ -125,9 +132,9 @@ impl TryFrom<BTreeMap<String, PlainText>> for Metadata {
         let good =
             |key: &String| (1..=64).contains(&key.len()) && !key.chars().any(char::is_control);
         if entries.len() > 20 {
-            Err("metadata has at most 20 entries")
+            Err("there are at most 20 entries")
         } else if !entries.keys().all(good) {
-            Err("a metadata key is 1 to 64 bytes, without control characters")
+            Err("a name is 1 to 64 bytes, without control characters")
         } else {
             Ok(Self(entries))
         }

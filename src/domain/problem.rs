@@ -35,6 +35,7 @@ pub enum Code {
     OrderExists,
     RequestNoUsed,
     RefundNoUsed,
+    CouponExhausted,
     IdempotencyInProgress,
     TokenExpired,
     BodyTooLarge,
@@ -50,7 +51,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
@@ -68,6 +69,7 @@ impl Code {
         Self::OrderExists,
         Self::RequestNoUsed,
         Self::RefundNoUsed,
+        Self::CouponExhausted,
         Self::IdempotencyInProgress,
         Self::TokenExpired,
         Self::BodyTooLarge,
@@ -210,6 +212,14 @@ impl Code {
                 false,
                 "Another refund has this `refund_no`. If it is the one you mean, it is made: see \
                  `GET /v1/orders/{order_no}/refunds`. Otherwise choose another.",
+            ),
+            Self::CouponExhausted => (
+                "coupon_exhausted",
+                409,
+                "There are no coupons left",
+                false,
+                "The activity has granted as many coupons as its limit allows; who has one keeps it. The \
+                 merchant can raise the limit with `PUT /v1/coupons/{activity_id}`.",
             ),
             Self::IdempotencyInProgress => (
                 "idempotency_in_progress",

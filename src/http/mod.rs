@@ -12,7 +12,7 @@ mod trace;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post, put};
 use axum::{Router, middleware};
 use spin_sdk::http::Request;
 use tower_service::Service;
@@ -85,6 +85,16 @@ fn router(config: Config) -> Router {
             "/v1/accounts/{user_id}/deposits",
             post(routes::accounts::deposit),
         )
+        .route("/v1/coupons/{activity_id}", put(routes::coupons::limit))
+        .route(
+            "/v1/coupons/{activity_id}/grants",
+            post(routes::coupons::grant),
+        )
+        .route(
+            "/v1/users/{user_id}/profile",
+            patch(routes::profiles::update),
+        )
+        .route("/v1/messages", post(routes::messages::send))
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))

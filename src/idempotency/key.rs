@@ -1,6 +1,7 @@
 //! Idempotency keys, parsed: what a request is known by within its merchant.
 
 use sfv::Parser;
+use uuid::Uuid;
 
 use super::SubmitToken;
 use crate::domain::{Identifier, Timestamp};
@@ -56,6 +57,14 @@ impl IdempotencyKey {
         Self {
             text: format!("token:{}", token.id),
             token_expires_at: Some(token.expires_at),
+        }
+    }
+
+    /// A key for a request that may be repeated by its nature, a `PUT`, and came without one.
+    pub fn unnamed(uuid: Uuid) -> Self {
+        Self {
+            text: format!("put:{uuid}"),
+            token_expires_at: None,
         }
     }
 

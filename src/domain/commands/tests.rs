@@ -254,6 +254,42 @@ proptest! {
         }
     }
 
+    /// A user has one grant of an activity for ever, and new ones are made while its limit allows.
+    #[test]
+    fn a_coupon_is_granted_once_and_within_the_limit(
+        has_one in proptest::bool::ANY,
+        activity in proptest::option::of((proptest::option::of(0i64..4), 0i64..4)),
+    ) {
+        let grant = has_one.then(|| Grant {
+            grant_id: "gra_1".to_owned(),
+            activity_id: id("c1"),
+            user_id: id("u1"),
+            created_at: Timestamp::from_millis(0),
+        });
+        let exhausted = matches!(activity, Some((Some(limit), granted)) if granted >= limit);
+        let activity = activity.map(|(limit, granted)| Activity {
+            activity_id: id("c1"),
+            limit: limit.map(|limit| limit.try_into().unwrap()),
+            granted,
+        });
+        let snapshot = Snapshot { activity, grant: grant.clone(), ..Snapshot::default() };
+        let command = GrantCoupon { activity_id: id("c1"), user_id: id("u1") };
+        match command.decide(&snapshot, &given()) {
+            Decision::Append(row) => {
+                prop_assert!(has_one || !exhausted);
+                prop_assert_eq!(row.answer.status, if has_one { 200 } else { 201 });
+                prop_assert_eq!(row.event_id.is_some(), !has_one);
+                if let Some(grant) = grant {
+                    prop_assert_eq!(body(&row), serde_json::to_value(&grant).unwrap());
+                }
+            }
+            Decision::Refuse(problem) => {
+                prop_assert!(!has_one && exhausted);
+                prop_assert_eq!(problem.code, Code::CouponExhausted);
+            }
+        }
+    }
+
     /// Invariant 5: no balance leaves the range that is exact everywhere.
     #[test]
     fn a_deposit_adds_or_is_refused(

@@ -1,8 +1,11 @@
 //! The routes, one file for each thing of the contract.
 
 pub(super) mod accounts;
+pub(super) mod coupons;
+pub(super) mod messages;
 pub(super) mod orders;
 pub(super) mod payments;
+pub(super) mod profiles;
 pub(super) mod refunds;
 pub(super) mod service;
 pub(super) mod tokens;

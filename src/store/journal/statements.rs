@@ -10,7 +10,9 @@ use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{Entry, Id, Recorded};
 use crate::domain::{Identifier, Lookup, Operation, Snapshot};
-use crate::store::row::{ORDER_COLUMNS, Row, payment_columns};
+use crate::store::row::{
+    ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, Row, payment_columns,
+};
 use crate::store::{Database, DatabaseError};
 
 /// What the journal holds for a key, and what the rest of the database holds for the command.
@@ -63,6 +65,9 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
         live_payment: row.payment()?,
         request_no_payment: row.payment()?,
         refund_no_used: row.optional_text()?.is_some(),
+        activity: row.activity()?,
+        grant: row.grant()?,
+        profile: row.profile()?,
     };
     Ok((recorded, snapshot))
 }
@@ -96,7 +101,8 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
 fn read_statement() -> String {
     format!(
         "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
-                {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no \
+                {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no, \
+                {ACTIVITY_COLUMNS}, {GRANT_COLUMNS}, {PROFILE_COLUMNS} \
          FROM json_each(?1) AS wanted \
          LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
            AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
@@ -111,6 +117,13 @@ fn read_statement() -> String {
            AND used.request_no = wanted.value ->> '$.request_no' \
          LEFT JOIN refunds AS r ON r.merchant_id = wanted.value ->> '$.merchant_id' \
            AND r.refund_no = wanted.value ->> '$.refund_no' \
+         LEFT JOIN activities AS c ON c.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND c.activity_id = wanted.value ->> '$.activity_id' \
+         LEFT JOIN grants AS g ON g.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND g.activity_id = wanted.value ->> '$.activity_id' \
+           AND g.user_id = wanted.value ->> '$.user_id' \
+         LEFT JOIN profiles AS p ON p.merchant_id = wanted.value ->> '$.merchant_id' \
+           AND p.user_id = wanted.value ->> '$.profile_of' \
          ORDER BY wanted.key",
         live = payment_columns("live"),
         used = payment_columns("used"),

@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::*;
 use crate::domain::commands::{
-    CancelOrder, CompleteOrder, CreateOrder, DepositMoney, PayOrder, PaymentMethod, RefundOrder,
-    ShipOrder,
+    CancelOrder, CompleteOrder, CreateOrder, DepositMoney, GrantCoupon, LimitCoupon, PayOrder,
+    PaymentMethod, RefundOrder, SendMessage, ShipOrder, UpdateProfile,
 };
 use crate::domain::{Command, Decision, Given, Metadata, Timestamp};
 use crate::store::migrations;
 
 /// Each rule with a query that counts what breaks it and shares nothing with the triggers.
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 12] = [
     (
         "the ledger sums to zero",
         "SELECT count(*) FROM (SELECT 1 FROM ledger_entries GROUP BY merchant_id, currency \
@@ -60,9 +60,31 @@ const RULES: [(&str, &str); 9] = [
          WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no AND p.outcome = 'applied')",
     ),
     (
-        "an applied operation has one event",
+        "an activity counts its grants, and each kept to the limit",
+        "SELECT count(*) FROM activities AS c WHERE \
+         (granted, granted) IS NOT (SELECT count(*), coalesce(max(number), 0) FROM grants AS g \
+         WHERE g.merchant_id = c.merchant_id AND g.activity_id = c.activity_id \
+         AND number <= coalesce(g.grant_limit, number))",
+    ),
+    (
+        "every grant has one journal row that made it",
+        "SELECT (SELECT count(*) FROM grants) <> (SELECT count(*) FROM operations AS p \
+         JOIN grants AS g ON g.grant_id = p.subject_id AND g.user_id = p.user_id \
+         AND g.activity_id = p.reference WHERE p.response_status = 201)",
+    ),
+    (
+        "a profile is what its last update made of it",
+        "SELECT count(*) FROM profiles AS p WHERE \
+         version <> (SELECT count(*) FROM operations AS o \
+         WHERE o.operation = 'profile.update' AND o.user_id = p.user_id) \
+         OR (version, fields, updated_at) IS NOT (SELECT o.version, o.details ->> '$.fields', \
+         o.created_at FROM operations AS o WHERE o.operation = 'profile.update' \
+         AND o.user_id = p.user_id ORDER BY o.version DESC LIMIT 1)",
+    ),
+    (
+        "an operation with an event has it",
         "SELECT (SELECT count(*) FROM outbox) <> \
-         (SELECT count(*) FROM operations WHERE outcome = 'applied')",
+         (SELECT count(*) FROM operations WHERE event_type IS NOT NULL)",
     ),
 ];
 
@@ -198,6 +220,37 @@ fn refund(order_no: &str, amount: Option<i64>, refund_no: Option<&str>) -> Refun
     }
 }
 
+fn grant(activity_id: &str, user_id: &str) -> GrantCoupon {
+    GrantCoupon {
+        activity_id: id(activity_id),
+        user_id: id(user_id),
+    }
+}
+
+fn limit(activity_id: &str, limit: Option<i64>) -> LimitCoupon {
+    LimitCoupon {
+        activity_id: id(activity_id),
+        limit: limit.map(|limit| limit.try_into().unwrap()),
+    }
+}
+
+const PATCHES: [&str; 3] = [r#"{"a":"1"}"#, r#"{"a":null,"b":"2"}"#, r#"{"b":null}"#];
+
+fn update(user_id: &str, patch: &str) -> UpdateProfile {
+    UpdateProfile {
+        user_id: id(user_id),
+        patch: serde_json::from_str(patch).unwrap(),
+    }
+}
+
+fn message() -> SendMessage {
+    SendMessage {
+        kind: crate::domain::MessageKind::Sms,
+        to: "+491511234567".to_owned().try_into().unwrap(),
+        text: "Hello".to_owned().try_into().unwrap(),
+    }
+}
+
 /// Invariants 2 and 5: one statement, five rows; a stale version, a duplicate key and two uncovered
 /// balances are skipped, and the other stands.
 #[test]
@@ -325,6 +378,66 @@ fn the_event_of_a_shipment_says_more_than_its_answer() {
     db.check();
 }
 
+/// The last coupon, wanted by many in one statement, goes to the first of them.
+#[test]
+fn grants_in_one_statement_keep_to_the_limit() {
+    let db = Native::new();
+    db.perform(&entry("m", "limit", 1, limit("c", Some(3))));
+    let grants: Vec<_> = (2..8)
+        .map(|number| {
+            let key = format!("grant {number}");
+            entry("m", &key, number, grant("c", &format!("u{number}")))
+        })
+        .collect();
+    let entries: Vec<_> = grants.iter().collect();
+    let operations: Vec<_> = db
+        .read(&entries)
+        .iter()
+        .zip(&grants)
+        .map(|((_, seen), grant)| decide(grant, seen).unwrap())
+        .collect();
+    let rows: Vec<_> = entries
+        .into_iter()
+        .zip(operations.iter().map(AsRef::as_ref))
+        .collect();
+    assert_eq!(db.write(&rows).len(), 3);
+    let late = entry("m", "late", 9, grant("c", "u9"));
+    let (_, seen) = db.read(&[&late]).pop().unwrap();
+    assert!(decide(&late, &seen).is_none());
+    // Who has one gets it again.
+    assert_eq!(db.perform(&entry("m", "again", 10, grant("c", "u2"))), 200);
+    db.check();
+}
+
+/// A grant that was decided before another key made it is decided anew, and answers that one.
+#[test]
+fn a_second_grant_for_a_user_repeats_the_first() {
+    let db = Native::new();
+    let late = entry("m", "late", 1, grant("c", "u"));
+    let (_, seen) = db.read(&[&late]).pop().unwrap();
+    let made = decide(&late, &seen).unwrap();
+    assert_eq!(db.perform(&entry("m", "first", 2, grant("c", "u"))), 201);
+    assert!(db.write(&[(&late, &made)]).is_empty());
+    assert_eq!(db.perform(&late), 200);
+    let answers = "SELECT count(DISTINCT response_body) FROM operations";
+    assert_eq!(db.number(answers), 1);
+    assert_eq!(db.number("SELECT count(*) FROM outbox"), 1);
+    db.check();
+}
+
+/// A message's event carries its text, which the answer does not.
+#[test]
+fn the_event_of_a_message_carries_its_text() {
+    let db = Native::new();
+    assert_eq!(db.perform(&entry("m", "send", 1, message())), 202);
+    let told = "SELECT count(*) FROM outbox JOIN operations ON subject = subject_id \
+                WHERE type = 'message.queued' AND outbox.event_id LIKE 'evt_%' \
+                AND data ->> '$.text' = 'Hello' AND data ->> '$.to' = '+491511234567' \
+                AND data ->> '$.message_id' = subject AND response_body NOT LIKE '%Hello%'";
+    assert_eq!(db.number(told), 1);
+    db.check();
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Read and decide a command, and keep the row.
@@ -363,6 +476,19 @@ enum Wish {
         amount: Option<i64>,
         refund_no: Option<u8>,
     },
+    Grant {
+        activity: u8,
+        user: u8,
+    },
+    Limit {
+        activity: u8,
+        limit: Option<i64>,
+    },
+    Update {
+        user: u8,
+        patch: &'static str,
+    },
+    Send,
 }
 
 impl Wish {
@@ -407,6 +533,18 @@ impl Wish {
                 let command = refund(&format!("o{order}"), amount, refund_no.as_deref());
                 entry("m", &key, number, command)
             }
+            Self::Grant { activity, user } => {
+                let command = grant(&format!("c{activity}"), &format!("u{user}"));
+                entry("m", &key, number, command)
+            }
+            Self::Limit {
+                activity: number_of,
+                limit: wanted,
+            } => entry("m", &key, number, limit(&format!("c{number_of}"), wanted)),
+            Self::Update { user, patch } => {
+                entry("m", &key, number, update(&format!("u{user}"), patch))
+            }
+            Self::Send => entry("m", &key, number, message()),
         }
     }
 }
@@ -423,6 +561,12 @@ fn wish() -> impl Strategy<Value = Wish> {
         1 => (0u8..3).prop_map(|order| Wish::Cancel { order }),
         4 => (0u8..3, proptest::option::of(1i64..3), proptest::option::of(0u8..2))
             .prop_map(|(order, amount, refund_no)| Wish::Refund { order, amount, refund_no }),
+        4 => (0u8..2, 0u8..4).prop_map(|(activity, user)| Wish::Grant { activity, user }),
+        1 => (0u8..2, proptest::option::of(0i64..4))
+            .prop_map(|(activity, limit)| Wish::Limit { activity, limit }),
+        2 => (0u8..2, proptest::sample::select(PATCHES.to_vec()))
+            .prop_map(|(user, patch)| Wish::Update { user, patch }),
+        1 => Just(Wish::Send),
     ]
 }
 
