@@ -3,6 +3,7 @@
 //! How they meet differs from run to run; two host processes on one database make it rougher.
 
 use futures::future::join_all;
+use serde_json::json;
 
 use crate::support::answer::Answer;
 use crate::support::client::Call;
@@ -105,4 +106,83 @@ async fn everything_that_can_happen_to_an_order_at_once_leaves_right_books() {
         at_once(&spread(calls, &second.base)).await;
         audit(&site);
     }
+}
+
+/// 100 users want one of 30 coupons at once on two servers, some of them twice.
+#[tokio::test]
+async fn a_hundred_grants_on_two_servers_never_exceed_the_limit() {
+    let site = Site::new();
+    let (first, second) = (site.start(), site.start());
+    let shop = first.shop();
+    let activity_id = fresh("activity");
+    shop.limit(&activity_id, Some(30)).await;
+    let grant = |number| shop.grant_call(&activity_id, &fresh("k"), &format!("user-{number}"));
+    let calls = (0..100).map(|number| grant(number % 80)).collect();
+    let calls = spread(calls, &second.base);
+    let answers = at_once(&calls).await;
+    let made = answers.iter().filter(|answer| answer.status == 201);
+    assert_eq!(made.count(), 30);
+    for answer in &answers {
+        if !matches!(answer.status, 200 | 201) {
+            answer.problem(409, "coupon_exhausted");
+        }
+    }
+    audit(&site);
+    for (call, answer) in calls.iter().zip(&answers) {
+        if matches!(answer.status, 200 | 201) {
+            call.clone().send().await.replays(answer);
+        }
+    }
+    // Everybody who has one, and everybody else, gets the same answer under a new key.
+    for number in 0..80 {
+        let again = grant(number).settled().await;
+        assert!(matches!(again.status, 200 | 409), "{}", again.text());
+    }
+    audit(&site);
+}
+
+/// A limit that is moved up and down while users ask: no grant is made beyond the limit of its moment.
+#[tokio::test]
+async fn a_limit_that_moves_under_load_is_kept() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let activity_id = fresh("activity");
+    let grants: Vec<Call> = (0..60)
+        .map(|_| shop.grant_call(&activity_id, &fresh("k"), &fresh("user")))
+        .collect();
+    let limits = async {
+        for limit in [Some(5), Some(20), Some(10), Some(0), Some(25)] {
+            shop.limit(&activity_id, limit).await;
+        }
+    };
+    tokio::join!(limits, at_once(&grants));
+    audit(&site);
+}
+
+/// Patches of one profile at once, from two servers: none is lost and none is merged twice.
+#[tokio::test]
+async fn patches_of_one_profile_on_two_servers_are_all_merged() {
+    let site = Site::new();
+    let (first, second) = (site.start(), site.start());
+    let shop = first.shop();
+    let patch = |number: u32| json!({format!("k{}", number % 15): number.to_string()});
+    let calls = (0..40).map(|number| shop.profile_call("u", &fresh("k"), &patch(number)));
+    let calls = spread(calls.collect(), &second.base);
+    at_once(&calls).await;
+    audit(&site);
+    // Replays move nothing.
+    let before = profile(&site);
+    at_once(&calls).await;
+    assert_eq!(profile(&site), before);
+    audit(&site);
+}
+
+/// Fields, version and time of the only profile.
+fn profile(site: &Site) -> (String, i64, i64) {
+    let sql = "SELECT fields, version, updated_at FROM profiles";
+    let row = site
+        .connect()
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    row.expect("a profile")
 }

@@ -130,6 +130,25 @@ impl Shop {
         self.command(&refunds_path(order_no), key, &body)
     }
 
+    /// The call that grants a coupon.
+    pub fn grant_call(&self, activity_id: &str, key: &str, user_id: &str) -> Call {
+        let path = format!("/v1/coupons/{activity_id}/grants");
+        self.command(&path, key, &json!({"user_id": user_id}))
+    }
+
+    /// Sets or lifts the limit of an activity.
+    pub async fn limit(&self, activity_id: &str, limit: Option<u64>) -> Value {
+        let path = format!("/v1/coupons/{activity_id}");
+        let call = self.request(Method::PUT, &path);
+        call.json(&json!({"limit": limit})).send().await.first(200)
+    }
+
+    /// The call that changes a profile.
+    pub fn profile_call(&self, user_id: &str, key: &str, patch: &Value) -> Call {
+        let path = format!("/v1/users/{user_id}/profile");
+        self.request(Method::PATCH, &path).key(key).json(patch)
+    }
+
     /// All refunds of an order.
     pub async fn refunds(&self, order_no: &str) -> Vec<Value> {
         let page = self.get(&refunds_path(order_no)).send().await.ok(200);

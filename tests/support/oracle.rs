@@ -13,7 +13,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 28] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -164,6 +164,57 @@ const RULES: [Rule; 22] = [
                        AND j.order_no = r.order_no AND j.reference = r.refund_no
                        AND j.amount = r.amount
                      WHERE r.refund_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: one grant for a user in an activity",
+        violations: "SELECT merchant_id, activity_id, user_id, count(*) FROM grants
+                     GROUP BY merchant_id, activity_id, user_id HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "2: every grant has the journal row that made it, and the other way round",
+        violations: "SELECT g.grant_id, j.subject_id FROM grants g
+                     FULL JOIN
+                       (SELECT * FROM operations
+                        WHERE operation = 'coupon.grant' AND response_status = 201) j
+                     ON j.subject_id = g.grant_id AND j.merchant_id = g.merchant_id
+                       AND j.reference = g.activity_id AND j.user_id = g.user_id
+                     WHERE g.grant_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: every answer about a grant is about the user's only one",
+        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
+                     WHERE operation = 'coupon.grant' AND NOT EXISTS (
+                       SELECT 1 FROM grants g WHERE g.grant_id = j.subject_id
+                         AND g.grant_id = j.response_body ->> '$.grant_id'
+                         AND g.merchant_id = j.merchant_id AND g.user_id = j.user_id
+                         AND g.activity_id = j.reference)",
+    },
+    Rule {
+        invariant: "an activity counts its grants, and none was made beyond its limit",
+        violations: "SELECT merchant_id, activity_id, granted FROM activities c
+                     WHERE (granted, granted, TRUE) IS NOT (
+                       SELECT count(*), coalesce(max(number), 0),
+                         coalesce(min(number <= coalesce(g.grant_limit, number)), TRUE)
+                       FROM grants g WHERE g.merchant_id = c.merchant_id
+                         AND g.activity_id = c.activity_id)",
+    },
+    Rule {
+        invariant: "2: a profile is what its last update made of it, and when",
+        violations: "SELECT merchant_id, user_id, version FROM profiles p
+                     WHERE (version, version, updated_at, json(fields)) IS NOT (
+                       SELECT version, count(*) OVER (), created_at,
+                         json(response_body -> '$.fields')
+                       FROM operations j WHERE operation = 'profile.update'
+                         AND j.merchant_id = p.merchant_id AND j.user_id = p.user_id
+                       ORDER BY version DESC LIMIT 1)",
+    },
+    Rule {
+        invariant: "12: every message has one event, which carries its text",
+        violations: "SELECT merchant_id, subject_id FROM operations j
+                     WHERE operation = 'message.send' AND 1 <> (
+                       SELECT count(*) FROM outbox o WHERE o.merchant_id = j.merchant_id
+                         AND o.type = 'message.queued' AND o.subject = j.subject_id
+                         AND length(o.data ->> '$.text') > 0)",
     },
     Rule {
         invariant: "12: every applied operation with an event has one, and no other is there",
