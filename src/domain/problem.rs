@@ -388,6 +388,14 @@ impl Problem {
         problem
     }
 
+    /// The same, where the body that it points into is a part of another.
+    pub fn below(mut self, pointer: &str) -> Self {
+        for error in &mut self.errors {
+            error.pointer.insert_str(0, pointer);
+        }
+        self
+    }
+
     /// With the payment that stands in the way.
     pub fn with_payment(mut self, payment: &Payment) -> Self {
         self.payment = Some(Box::new(payment.clone()));

@@ -86,6 +86,14 @@ impl Body {
         &self.json
     }
 
+    /// Adds a text field unless it has one of that name.
+    pub fn add(&mut self, field: &str, text: &str) {
+        if let Some(fields) = self.json.as_object_mut() {
+            fields.entry(field).or_insert_with(|| text.into());
+            self.present = true;
+        }
+    }
+
     /// Takes a field out of it.
     pub fn take(&mut self, field: &str) -> Option<Value> {
         self.json.as_object_mut()?.remove(field)

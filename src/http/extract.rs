@@ -133,6 +133,33 @@ impl FromRequest<Arc<App>> for Submission {
 }
 
 impl Submission {
+    /// A request whose intent brings the key, and whose body was read elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// `idempotency_key_invalid` where the headers name a key or a token all the same.
+    pub fn without_key(
+        app: &Arc<App>,
+        merchant: Identifier,
+        parts: Parts,
+        body: Body,
+    ) -> Result<Self> {
+        let names = [IDEMPOTENCY_KEY, IDEMPOTENCY_KEY_ALIAS, SUBMIT_TOKEN];
+        if let Some(name) = names.iter().find(|name| parts.headers.contains_key(*name)) {
+            let detail = format!("this request brings its own key: leave out the header {name}");
+            return Err(Problem::new(Code::IdempotencyKeyInvalid, detail));
+        }
+        Ok(Self {
+            app: Arc::clone(app),
+            merchant,
+            trace: trace(&parts),
+            headers: parts.headers,
+            key: Ok(None),
+            body,
+            token_in_body: None,
+        })
+    }
+
     /// Takes a submit token out of the body: it is no part of the fingerprint.
     pub fn take_token(&mut self) {
         let token = self.body.take("token");

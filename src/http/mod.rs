@@ -1,6 +1,7 @@
 //! The HTTP contract: routes, and how requests and answers look.
 
 mod body;
+mod cloud_event;
 mod extract;
 mod headers;
 mod intent;
@@ -95,6 +96,7 @@ fn router(config: Config) -> Router {
             patch(routes::profiles::update),
         )
         .route("/v1/messages", post(routes::messages::send))
+        .route("/v1/events", post(routes::events::receive))
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))

@@ -60,6 +60,15 @@ impl IdempotencyKey {
         }
     }
 
+    /// The key of an event: no two events of a source have one identifier, says CloudEvents. With its
+    /// spaces, which a source has not, it is none that a client can send.
+    pub fn of_event(source: &str, id: &str) -> Self {
+        Self {
+            text: format!("event {source} {id}"),
+            token_expires_at: None,
+        }
+    }
+
     /// A key for a request that may be repeated by its nature, a `PUT`, and came without one.
     pub fn unnamed(uuid: Uuid) -> Self {
         Self {

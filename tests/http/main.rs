@@ -18,6 +18,7 @@ mod support;
 
 mod accounts;
 mod bodies;
+mod cloud_events;
 mod concurrency;
 mod coupons;
 mod declines;

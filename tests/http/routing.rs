@@ -8,7 +8,7 @@ use crate::support::names::fresh;
 use crate::target::{api_key, shop, stranger};
 
 /// Routes below `/v1` and the methods they take.
-const ROUTES: [(&str, &[Method]); 18] = [
+const ROUTES: [(&str, &[Method]); 19] = [
     ("/v1/tokens", &[Method::POST]),
     ("/v1/orders", &[Method::GET, Method::POST]),
     ("/v1/orders/x", &[Method::GET]),
@@ -25,6 +25,7 @@ const ROUTES: [(&str, &[Method]); 18] = [
     ("/v1/coupons/x/grants", &[Method::POST]),
     ("/v1/users/x/profile", &[Method::PATCH]),
     ("/v1/messages", &[Method::POST]),
+    ("/v1/events", &[Method::POST]),
     ("/v1/accounts/x/deposits", &[Method::POST]),
     ("/v1/accounts/x", &[Method::GET]),
 ];

@@ -2,6 +2,7 @@
 
 pub(super) mod accounts;
 pub(super) mod coupons;
+pub(super) mod events;
 pub(super) mod messages;
 pub(super) mod orders;
 pub(super) mod payments;
