@@ -19,8 +19,6 @@ CREATE TABLE IF NOT EXISTS refunds (
 
 CREATE INDEX IF NOT EXISTS refunds_by_order ON refunds (merchant_id, order_no);
 
-CREATE INDEX IF NOT EXISTS refunds_by_payment ON refunds (payment_id);
-
 -- Activities that hand out coupons. Without a limit everybody gets one.
 CREATE TABLE IF NOT EXISTS activities (
   merchant_id TEXT    NOT NULL,

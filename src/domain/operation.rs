@@ -33,14 +33,21 @@ pub trait Command: Send + Sync {
 /// and `currency`, otherwise that of the order.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Lookup<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub order_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub refund_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
     /// With `user_id` for the user's grant in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub activity_id: Option<&'a Identifier>,
     /// The user whose profile it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile_of: Option<&'a Identifier>,
 }
 
