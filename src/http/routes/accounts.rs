@@ -22,6 +22,7 @@ struct DepositBody {
     reference: Option<PlainText>,
 }
 
+/// Reads `account.deposit`.
 pub(in crate::http) fn deposit_intent(user_id: PathId, body: &Body) -> Result<Intent> {
     let user_id = user_id.or(Code::AccountNotFound)?;
     let DepositBody {

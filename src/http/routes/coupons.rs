@@ -17,6 +17,7 @@ struct GrantBody {
     user_id: Identifier,
 }
 
+/// Reads `coupon.grant`.
 pub(in crate::http) fn grant_intent(activity_id: PathId, body: &Body) -> Result<Intent> {
     let activity_id = activity_id.or(Code::NotFound)?;
     let GrantBody { user_id } = body.required()?;
@@ -41,6 +42,7 @@ struct LimitBody {
     limit: Option<GrantLimit>,
 }
 
+/// Reads `coupon.limit`.
 pub(in crate::http) fn limit_intent(activity_id: PathId, body: &Body) -> Result<Intent> {
     let activity_id = activity_id.or(Code::NotFound)?;
     let LimitBody { limit } = body.required()?;

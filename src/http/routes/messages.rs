@@ -17,6 +17,7 @@ struct SendBody {
     text: MessageText,
 }
 
+/// Reads `message.send`.
 pub(in crate::http) fn send_intent(body: &Body) -> Result<Intent> {
     let SendBody { kind, to, text } = body.required()?;
     Ok(Intent::new(SendMessage { kind, to, text }))

@@ -29,6 +29,7 @@ struct CreateBody {
     metadata: Option<Metadata>,
 }
 
+/// Reads `order.create`.
 pub(in crate::http) fn create_intent(body: &Body) -> Result<Intent> {
     let CreateBody {
         order_no,
@@ -58,6 +59,7 @@ struct ShipBody {
     tracking_no: Option<PlainText>,
 }
 
+/// Reads `order.ship`.
 pub(in crate::http) fn ship_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let ShipBody { tracking_no } = body.optional()?;
@@ -74,6 +76,7 @@ pub(crate) async fn ship(order_no: PathId, submission: Submission) -> Result {
     submission.perform(intent).await
 }
 
+/// Reads `order.complete`.
 pub(in crate::http) fn complete_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let Nothing {} = body.optional()?;
@@ -89,6 +92,7 @@ pub(crate) async fn complete(order_no: PathId, submission: Submission) -> Result
     submission.perform(intent).await
 }
 
+/// Reads `order.cancel`.
 pub(in crate::http) fn cancel_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let Nothing {} = body.optional()?;

@@ -24,6 +24,7 @@ struct PayOrderBody {
     payment_method: Option<PaymentMethod>,
 }
 
+/// Reads `order.pay`.
 pub(in crate::http) fn pay_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let PayOrderBody {

@@ -7,6 +7,7 @@ use crate::http::extract::{PathId, Submission};
 use crate::http::intent::Intent;
 use crate::http::respond::Result;
 
+/// Reads `profile.update`.
 pub(in crate::http) fn update_intent(user_id: PathId, body: &Body) -> Result<Intent> {
     let user_id = user_id.or(Code::NotFound)?;
     let command = UpdateProfile {

@@ -20,6 +20,7 @@ struct RefundBody {
     reason: Option<PlainText>,
 }
 
+/// Reads `order.refund`.
 pub(in crate::http) fn refund_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let RefundBody {
