@@ -22,6 +22,7 @@ mod contests;
 mod crash;
 mod full;
 mod indeterminate;
+mod interrupted;
 mod key_value;
 mod leases;
 mod locked;

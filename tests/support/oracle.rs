@@ -13,7 +13,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 29] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -199,14 +199,20 @@ const RULES: [Rule; 28] = [
                          AND g.activity_id = c.activity_id)",
     },
     Rule {
+        invariant: "2: the version of a profile counts its updates",
+        violations: "SELECT merchant_id, user_id, version FROM profiles p
+                     WHERE version <> (SELECT count(*) FROM operations j
+                       WHERE j.operation = 'profile.update' AND j.merchant_id = p.merchant_id
+                         AND j.user_id = p.user_id)",
+    },
+    Rule {
         invariant: "2: a profile is what its last update made of it, and when",
         violations: "SELECT merchant_id, user_id, version FROM profiles p
-                     WHERE (version, version, updated_at, json(fields)) IS NOT (
-                       SELECT version, count(*) OVER (), created_at,
-                         json(response_body -> '$.fields')
-                       FROM operations j WHERE operation = 'profile.update'
-                         AND j.merchant_id = p.merchant_id AND j.user_id = p.user_id
-                       ORDER BY version DESC LIMIT 1)",
+                     WHERE EXISTS (SELECT 1 FROM operations j
+                       WHERE j.operation = 'profile.update' AND j.merchant_id = p.merchant_id
+                         AND j.user_id = p.user_id AND j.version >= p.version
+                         AND (j.version, j.created_at, json(j.response_body -> '$.fields'))
+                           IS NOT (p.version, p.updated_at, json(p.fields)))",
     },
     Rule {
         invariant: "12: every message has one event, which carries its text",
