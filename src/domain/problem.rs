@@ -35,6 +35,8 @@ pub enum Code {
     OrderAlreadyPaid,
     OrderExists,
     RequestNoUsed,
+    RefundNoUsed,
+    CouponExhausted,
     IdempotencyInProgress,
     TokenExpired,
     BodyTooLarge,
@@ -43,6 +45,7 @@ pub enum Code {
     IdempotencyKeyExpired,
     AmountMismatch,
     CurrencyMismatch,
+    RefundExceedsPayment,
     StorageUnavailable,
     Busy,
     NotConfigured,
@@ -50,7 +53,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
@@ -68,6 +71,8 @@ impl Code {
         Self::OrderAlreadyPaid,
         Self::OrderExists,
         Self::RequestNoUsed,
+        Self::RefundNoUsed,
+        Self::CouponExhausted,
         Self::IdempotencyInProgress,
         Self::TokenExpired,
         Self::BodyTooLarge,
@@ -76,6 +81,7 @@ impl Code {
         Self::IdempotencyKeyExpired,
         Self::AmountMismatch,
         Self::CurrencyMismatch,
+        Self::RefundExceedsPayment,
         Self::StorageUnavailable,
         Self::Busy,
         Self::NotConfigured,
@@ -210,6 +216,22 @@ impl Code {
                 false,
                 "Another payment, shown in `payment`, has this `request_no`. Choose another.",
             ),
+            Self::RefundNoUsed => (
+                "refund_no_used",
+                409,
+                "The refund number is taken",
+                false,
+                "Another refund has this `refund_no`. If it is the one you mean, it is made: see \
+                 `GET /v1/orders/{order_no}/refunds`. Otherwise choose another.",
+            ),
+            Self::CouponExhausted => (
+                "coupon_exhausted",
+                409,
+                "There are no coupons left",
+                false,
+                "The activity has granted as many coupons as its limit allows; who has one keeps it. The \
+                 merchant can raise the limit with `PUT /v1/coupons/{activity_id}`.",
+            ),
             Self::IdempotencyInProgress => (
                 "idempotency_in_progress",
                 409,
@@ -270,6 +292,14 @@ impl Code {
                 false,
                 "Pay in the order's `currency`, or leave it out. Nothing was recorded: the corrected \
                  request may use the same key.",
+            ),
+            Self::RefundExceedsPayment => (
+                "refund_exceeds_payment",
+                422,
+                "The refund is more than is left of the payment",
+                false,
+                "The refunds of an order never add up to more than was paid; `detail` says what is left. \
+                 Nothing was recorded: the corrected request may use the same key.",
             ),
             Self::StorageUnavailable => (
                 "storage_unavailable",
@@ -376,6 +406,14 @@ impl Problem {
             detail,
         });
         problem
+    }
+
+    /// The same, where the body that it points into is a part of another.
+    pub fn below(mut self, pointer: &str) -> Self {
+        for error in &mut self.errors {
+            error.pointer.insert_str(0, pointer);
+        }
+        self
     }
 
     /// With the payment that stands in the way.

@@ -1,6 +1,10 @@
 //! The HTTP contract: routes, and how requests and answers look.
 
+mod body;
+mod cloud_event;
 mod extract;
+mod headers;
+mod intent;
 mod respond;
 mod routes;
 mod strict_json;
@@ -9,7 +13,7 @@ mod trace;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post, put};
 use axum::{Router, middleware};
 use spin_sdk::http::Request;
 use tower_service::Service;
@@ -66,6 +70,16 @@ fn router(config: Config) -> Router {
             "/v1/orders/{order_no}/pay",
             post(routes::payments::pay_order),
         )
+        .route("/v1/orders/{order_no}/ship", post(routes::orders::ship))
+        .route(
+            "/v1/orders/{order_no}/complete",
+            post(routes::orders::complete),
+        )
+        .route("/v1/orders/{order_no}/cancel", post(routes::orders::cancel))
+        .route(
+            "/v1/orders/{order_no}/refunds",
+            get(routes::refunds::of_order).post(routes::refunds::refund),
+        )
         .route(
             "/v1/orders/{order_no}/payments",
             get(routes::payments::of_order),
@@ -79,6 +93,17 @@ fn router(config: Config) -> Router {
             "/v1/accounts/{user_id}/deposits",
             post(routes::accounts::deposit),
         )
+        .route("/v1/coupons/{activity_id}", put(routes::coupons::limit))
+        .route(
+            "/v1/coupons/{activity_id}/grants",
+            post(routes::coupons::grant),
+        )
+        .route(
+            "/v1/users/{user_id}/profile",
+            patch(routes::profiles::update),
+        )
+        .route("/v1/messages", post(routes::messages::send))
+        .route("/v1/events", post(routes::events::receive))
         .route("/admin/dispatch", post(routes::admin::dispatch))
         .route("/admin/sweep", post(routes::admin::sweep))
         .route("/admin/stats", get(routes::admin::stats))

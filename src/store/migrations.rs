@@ -13,6 +13,7 @@ use crate::runtime;
 /// A migration's version, and its script.
 const MIGRATIONS: &[(i64, &str)] = &[
     (1, include_str!("../../migrations/0001_checkout.sql")),
+    (2, include_str!("../../migrations/0002_operations.sql")),
     (3, include_str!("../../migrations/0003_delivery.sql")),
 ];
 

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use spin_sdk::sqlite::Value;
 
-use super::row::{ORDER_COLUMNS, Row, payment_columns};
+use super::row::{ORDER_COLUMNS, REFUND_COLUMNS, Row, payment_columns};
 use super::{Database, DatabaseError, Recorded};
-use crate::domain::{Identifier, Order, OrderStatus, Payment, Timestamp};
+use crate::domain::{Identifier, Order, OrderStatus, Payment, Refund, Timestamp};
 
 /// One event of the audit trail of an order.
 #[derive(Debug, Serialize)]
@@ -151,6 +151,22 @@ async fn payments(
     rows.iter()
         .filter_map(|row| Row::new(row).payment().transpose())
         .collect()
+}
+
+/// The refunds of an order, oldest first.
+pub async fn refunds_of_order(
+    database: &Database,
+    merchant: &Identifier,
+    order_no: &Identifier,
+) -> Result<Vec<Refund>, DatabaseError> {
+    let statement = format!(
+        "SELECT {REFUND_COLUMNS} FROM refunds AS r WHERE r.merchant_id = ?1 AND r.order_no = ?2 \
+         ORDER BY r.created_at, r.refund_id"
+    );
+    let rows = database
+        .execute(statement.as_str(), [text(merchant), text(order_no)])
+        .await?;
+    rows.iter().map(|row| Row::new(row).refund()).collect()
 }
 
 /// The audit trail of an order from the journal, oldest first, whether or not its rows are retired.

@@ -27,7 +27,7 @@ fn limit(limit: Option<u32>) -> Result<u32> {
     Err(Problem::at(Code::BodyInvalid, "/limit", detail))
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DispatchBody {
     limit: Option<u32>,
@@ -74,7 +74,7 @@ pub(crate) async fn dispatch(
     .into_response())
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SweepBody {
     limit: Option<u32>,

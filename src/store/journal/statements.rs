@@ -10,7 +10,9 @@ use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{Entry, Id, Recorded};
 use crate::domain::{Identifier, Lookup, Operation, Snapshot};
-use crate::store::row::{ORDER_COLUMNS, Row, payment_columns};
+use crate::store::row::{
+    ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, Row, payment_columns,
+};
 use crate::store::{Database, DatabaseError};
 
 /// What the journal holds for a key, and what the rest of the database holds for the command.
@@ -71,6 +73,10 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
         balance: row.optional_integer()?,
         live_payment: row.payment()?,
         request_no_payment: row.payment()?,
+        refund_no_used: row.optional_text()?.is_some(),
+        activity: row.activity()?,
+        grant: row.grant()?,
+        profile: row.profile()?,
     };
     Ok((recorded, snapshot))
 }
@@ -101,23 +107,37 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
     Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }
 
+/// Each member of the parameter is taken out once, and then looked up wherever it is wanted.
 fn read_statement() -> String {
     format!(
-        "SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
-                {ORDER_COLUMNS}, a.balance, {live}, {used} \
-         FROM json_each(?1) AS wanted \
-         LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
-         LEFT JOIN orders AS o ON o.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND o.order_no = wanted.value ->> '$.order_no' \
-         LEFT JOIN accounts AS a ON a.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND a.user_id = coalesce(o.user_id, wanted.value ->> '$.user_id') \
-           AND a.currency = coalesce(o.currency, wanted.value ->> '$.currency') \
+        "WITH wanted AS MATERIALIZED ( \
+           SELECT key, value ->> '$.merchant_id' AS merchant_id, \
+             value ->> '$.idempotency_key' AS idempotency_key, value ->> '$.order_no' AS order_no, \
+             value ->> '$.request_no' AS request_no, value ->> '$.refund_no' AS refund_no, \
+             value ->> '$.user_id' AS user_id, value ->> '$.currency' AS currency, \
+             value ->> '$.activity_id' AS activity_id, value ->> '$.profile_of' AS profile_of \
+           FROM json_each(?1)) \
+         SELECT op.fingerprint, op.response_status, op.response_location, op.response_body, \
+           {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no, \
+           {ACTIVITY_COLUMNS}, {GRANT_COLUMNS}, {PROFILE_COLUMNS} \
+         FROM wanted AS w \
+         LEFT JOIN operations AS op ON op.merchant_id = w.merchant_id \
+           AND op.idempotency_key = w.idempotency_key \
+         LEFT JOIN orders AS o ON o.merchant_id = w.merchant_id AND o.order_no = w.order_no \
+         LEFT JOIN accounts AS a ON a.merchant_id = w.merchant_id \
+           AND a.user_id = coalesce(o.user_id, w.user_id) \
+           AND a.currency = coalesce(o.currency, w.currency) \
          LEFT JOIN payments AS live ON live.merchant_id = o.merchant_id \
            AND live.order_no = o.order_no AND live.status IN ('processing', 'succeeded') \
-         LEFT JOIN payments AS used ON used.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND used.request_no = wanted.value ->> '$.request_no' \
-         ORDER BY wanted.key",
+         LEFT JOIN payments AS used ON used.merchant_id = w.merchant_id \
+           AND used.request_no = w.request_no \
+         LEFT JOIN refunds AS r ON r.merchant_id = w.merchant_id AND r.refund_no = w.refund_no \
+         LEFT JOIN activities AS c ON c.merchant_id = w.merchant_id \
+           AND c.activity_id = w.activity_id \
+         LEFT JOIN grants AS g ON g.merchant_id = w.merchant_id \
+           AND g.activity_id = w.activity_id AND g.user_id = w.user_id \
+         LEFT JOIN profiles AS p ON p.merchant_id = w.merchant_id AND p.user_id = w.profile_of \
+         ORDER BY w.key",
         live = payment_columns("live"),
         used = payment_columns("used"),
     )
