@@ -201,12 +201,13 @@ async fn a_redeemed_token_is_gone_after_its_retention() {
     stores::wipe(&site.key_value());
     eventually("the token's end", async || {
         let late = call.clone().send().await;
-        if late.status == 409 {
-            late.problem(409, "order_already_paid");
-            return None;
+        match late.status {
+            // The first answer found its way into the key-value store after all.
+            200 => _ = stores::wipe(&site.key_value()),
+            409 => _ = late.problem(409, "order_already_paid"),
+            _ => return Some(late.problem(410, "token_expired")),
         }
-        late.problem(410, "token_expired");
-        Some(())
+        None
     })
     .await;
     assert_eq!(shop.payments(&order_no).await.len(), 1);
