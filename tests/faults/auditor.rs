@@ -15,6 +15,7 @@ const OPEN_THE_GATES: &str = "
     DROP TRIGGER orders_state_machine;
     DROP TRIGGER ledger_entries_stay;
     DROP TRIGGER ledger_entries_are_kept;
+    DROP TRIGGER IF EXISTS undelivered_events_are_kept;
     DROP INDEX payments_one_live;";
 
 /// What somebody may do to the books of an order that was paid and refunded in part, a coupon, a profile
