@@ -878,7 +878,7 @@ impl Run<'_> {
             let again = settle(&mut self.stage, head, body)?;
             self.trace(|| format!("client {index} gets {again}"));
             self.oracle.replayed(index, &answer, &again)?;
-            let other = operations::deposit("rich", 1);
+            let other = operations::deposit("prober", 1);
             let head = self.head(client.merchant, &client.key, &other);
             let reused = settle(&mut self.stage, head, other.body.to_string())?;
             self.trace(|| {
