@@ -1,15 +1,20 @@
 //! The configuration: Spin variables, parsed once for an instance. What is missing closes the doors that
 //! need it.
 
+mod notify;
+
 use sha2::{Digest, Sha256};
 use spin_sdk::variables;
 use subtle::ConstantTimeEq;
 
+pub use self::notify::Notify;
 use crate::domain::{Code, FieldError, Identifier, Problem};
 
 /// The variables of `spin.toml`, parsed.
 pub struct Config {
     api_keys: Vec<(Identifier, [u8; 32])>,
+    /// SHA-256 of the admin key, if there is one.
+    admin_key: Option<[u8; 32]>,
     token_secret: Vec<u8>,
     pub token_ttl_seconds: i64,
     /// How long a claim holds others off, milliseconds.
@@ -19,11 +24,29 @@ pub struct Config {
     /// How long a duplicate waits for the first answer, milliseconds.
     pub default_wait_ms: u64,
     pub max_wait_ms: u64,
+    /// How long finished records are kept, milliseconds.
+    pub retention_ms: i64,
+    /// Where events go.
+    pub notify: Notify,
     faults: Vec<FieldError>,
 }
 
-/// The one variable that routes without tokens do without.
-const TOKEN_SECRET: &str = "#token_secret";
+/// Variables that only some routes need; a fault in another one closes them all.
+const MERCHANTS: &[&str] = &["#api_keys"];
+const TOKENS: &[&str] = &["#token_secret"];
+const ADMIN: &[&str] = &["#admin_key", "#retention_days"];
+const DELIVERY: &[&str] = &[
+    "#notify_url",
+    "#notify_host",
+    "#notify_secret",
+    "#sms_gateway_url",
+    "#sms_gateway_host",
+    "#notify_timeout_ms",
+    "#notify_pause_ms",
+    "#notify_max_attempts",
+];
+
+const DAY_MS: i64 = 86_400_000;
 
 impl Config {
     /// Reads all variables.
@@ -31,6 +54,7 @@ impl Config {
         let mut faults = Faults(Vec::new());
         let api_keys = faults.text("api_keys").await;
         let token_secret = faults.text("token_secret").await;
+        let admin_key = faults.text("admin_key").await;
         Self {
             api_keys: match parse_api_keys(&api_keys) {
                 Ok(keys) => keys,
@@ -40,6 +64,7 @@ impl Config {
                 }
                 Err(_) => Vec::new(),
             },
+            admin_key: (!admin_key.is_empty()).then(|| Sha256::digest(admin_key).into()),
             token_secret: token_secret.into_bytes(),
             token_ttl_seconds: faults.number("token_ttl_seconds", 1, 86_400).await,
             claim_lease_ms: faults.number("claim_lease_ms", 100, 600_000).await,
@@ -55,6 +80,12 @@ impl Config {
                 .number("max_wait_ms", 0, 600_000)
                 .await
                 .unsigned_abs(),
+            // A retry that comes later than a weekend must still find its answer.
+            retention_ms: faults
+                .number("retention_days", 2, 3650)
+                .await
+                .saturating_mul(DAY_MS),
+            notify: Notify::load(&mut faults).await,
             faults: faults.0,
         }
     }
@@ -68,23 +99,45 @@ impl Config {
         not_configured(self.faults.iter())
     }
 
-    /// Whether all is there that a route without submit tokens needs.
-    pub fn check_without_tokens(&self) -> Result<(), Problem> {
-        not_configured(
-            self.faults
-                .iter()
-                .filter(|fault| fault.pointer != TOKEN_SECRET),
-        )
+    /// Whether all is there that merchants' routes without submit tokens need.
+    pub fn check_merchants(&self) -> Result<(), Problem> {
+        self.check_without(&[TOKENS, ADMIN, DELIVERY])
+    }
+
+    /// Whether all is there that admin routes need.
+    pub fn check_admin(&self) -> Result<(), Problem> {
+        self.check_without(&[MERCHANTS, TOKENS, DELIVERY])
+    }
+
+    /// Whether all is there that delivering events needs. Where no receiver is configured, that is nothing.
+    pub fn check_delivery(&self) -> Result<(), Problem> {
+        self.check_only(DELIVERY)
     }
 
     /// The key of the submit tokens' MAC.
     pub fn token_secret(&self) -> Result<&[u8], Problem> {
-        not_configured(
-            self.faults
-                .iter()
-                .filter(|fault| fault.pointer == TOKEN_SECRET),
-        )?;
+        self.check_only(TOKENS)?;
         Ok(&self.token_secret)
+    }
+
+    fn check_only(&self, group: &[&str]) -> Result<(), Problem> {
+        let faults = self.faults.iter();
+        not_configured(faults.filter(|fault| group.contains(&fault.pointer.as_str())))
+    }
+
+    fn check_without(&self, groups: &[&[&str]]) -> Result<(), Problem> {
+        let faults = self.faults.iter();
+        not_configured(faults.filter(|fault| {
+            let pointer = fault.pointer.as_str();
+            !groups.iter().any(|group| group.contains(&pointer))
+        }))
+    }
+
+    /// Whether this is the admin key, compared in constant time.
+    pub fn is_admin(&self, key: &str) -> bool {
+        let presented: [u8; 32] = Sha256::digest(key).into();
+        let admin_key = self.admin_key.as_ref();
+        admin_key.is_some_and(|admin_key| admin_key.ct_eq(&presented).into())
     }
 
     /// The merchant of an API key. Every key is compared, in constant time.
@@ -130,13 +183,24 @@ impl Faults {
     }
 
     async fn text(&mut self, variable: &str) -> String {
-        match variables::get(variable).await {
-            Ok(value) if !value.is_empty() => return value,
-            Ok(_) | Err(variables::Error::Undefined(_)) => self.add(variable, "is not set"),
-            // The provider's message may hold what was asked for.
-            Err(_) => self.add(variable, "cannot be read"),
+        let value = self.optional(variable).await;
+        if value.as_deref() == Some("") {
+            self.add(variable, "is not set");
         }
-        String::new()
+        value.unwrap_or_default()
+    }
+
+    /// The value, empty where it is not set; `None` where it cannot be read, which is a fault.
+    async fn optional(&mut self, variable: &str) -> Option<String> {
+        match variables::get(variable).await {
+            Ok(value) => Some(value),
+            Err(variables::Error::Undefined(_)) => Some(String::new()),
+            Err(_) => {
+                // The provider's message may hold what was asked for.
+                self.add(variable, "cannot be read");
+                None
+            }
+        }
     }
 
     async fn number(&mut self, variable: &str, least: i64, most: i64) -> i64 {
@@ -188,19 +252,61 @@ mod tests {
 
     #[test]
     fn a_key_finds_its_merchant_and_nothing_else() {
-        let config = Config {
+        let config = config();
+        assert_eq!(config.merchant("two").map(Identifier::as_str), Some("b"));
+        for wrong in ["", "on", "one ", "a=one", "three"] {
+            assert!(config.merchant(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_admin_key_is_one_key_and_none_where_it_is_not_set() {
+        let mut config = config();
+        config.admin_key = Some(Sha256::digest("secret").into());
+        assert!(config.is_admin("secret"));
+        for wrong in ["", "secre", "secrets", "one"] {
+            assert!(!config.is_admin(wrong), "{wrong}");
+        }
+        config.admin_key = None;
+        assert!(!config.is_admin(""));
+    }
+
+    #[test]
+    fn a_fault_closes_the_routes_that_need_the_variable() {
+        let closed = |variable: &str| {
+            let mut config = config();
+            let mut faults = Faults(Vec::new());
+            faults.add(variable, "is wrong");
+            config.faults = faults.0;
+            assert!(config.check().is_err());
+            [
+                config.check_merchants().is_err(),
+                config.check_admin().is_err(),
+                config.check_delivery().is_err(),
+                config.token_secret().is_err(),
+            ]
+        };
+        assert_eq!(closed("api_keys"), [true, false, false, false]);
+        assert_eq!(closed("admin_key"), [false, true, false, false]);
+        assert_eq!(closed("retention_days"), [false, true, false, false]);
+        assert_eq!(closed("notify_secret"), [false, false, true, false]);
+        assert_eq!(closed("token_secret"), [false, false, false, true]);
+        assert_eq!(closed("max_wait_ms"), [true, true, false, false]);
+    }
+
+    fn config() -> Config {
+        Config {
             api_keys: parse_api_keys("a=one,b=two").unwrap(),
+            admin_key: None,
             token_secret: Vec::new(),
             token_ttl_seconds: 600,
             claim_lease_ms: 10_000,
             claim_after_ms: 20,
             default_wait_ms: 2_000,
             max_wait_ms: 25_000,
+            retention_ms: 7 * DAY_MS,
+            notify: Notify::default(),
             faults: Vec::new(),
-        };
-        assert_eq!(config.merchant("two").map(Identifier::as_str), Some("b"));
-        for wrong in ["", "on", "one ", "a=one", "three"] {
-            assert!(config.merchant(wrong).is_none(), "{wrong}");
         }
     }
 }

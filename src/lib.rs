@@ -8,6 +8,7 @@
 //! * [`domain`] decides, without input or output: orders and their state machine, money, commands.
 //! * [`store`] touches Spin's interfaces: the operations journal in SQLite, which arbitrates, and the
 //!   key-value store, which is a cache.
+//! * [`delivery`] sends events to those who wait for them, at least once.
 //! * [`config`] and [`runtime`] are variables, time and randomness.
 //!
 //! Everything that must hold is in `migrations/`: one `INSERT` into the journal is one operation, and
@@ -26,9 +27,11 @@
 )]
 
 pub mod config;
+pub mod delivery;
 pub mod domain;
 pub mod http;
 pub mod idempotency;
+mod pace;
 pub mod runtime;
 pub mod store;
 

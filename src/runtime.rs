@@ -85,7 +85,12 @@ pub async fn step_aside(millis: u64) {
 
 /// Tosses a coin.
 pub fn coin() -> bool {
-    random::get_random_u64() & 1 == 0
+    random() & 1 == 0
+}
+
+/// A random number.
+pub fn random() -> u64 {
+    random::get_random_u64()
 }
 
 /// Wakes its [`Wait`] when it is dropped.

@@ -40,6 +40,13 @@ impl TryFrom<String> for Identifier {
 #[serde(try_from = "String")]
 pub struct PlainText(String);
 
+impl PlainText {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl TryFrom<String> for PlainText {
     type Error = &'static str;
 

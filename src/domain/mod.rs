@@ -4,19 +4,27 @@
 
 mod answer;
 pub mod commands;
+mod coupon;
 mod identifier;
+mod message;
 mod money;
 mod operation;
 mod order;
 mod payment;
 mod problem;
+mod profile;
+mod refund;
 mod time;
 
 pub use answer::Answer;
+pub use coupon::{Activity, Grant, GrantLimit};
 pub use identifier::{Identifier, PlainText};
+pub use message::{Message, MessageKind, MessageStatus, MessageText, Recipient};
 pub use money::{Amount, Currency, MAX_AMOUNT};
 pub use operation::{Command, Decision, Given, Lookup, Operation, Outcome, Snapshot};
 pub use order::{Metadata, Order, OrderEvent, OrderStatus};
 pub use payment::{Payment, PaymentStatus};
 pub use problem::{Code, FieldError, Problem};
+pub use profile::{Profile, ProfilePatch};
+pub use refund::{Refund, RefundStatus};
 pub use time::Timestamp;

@@ -5,11 +5,12 @@
 //! in SQL).
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    Amount, Answer, Code, Currency, Identifier, Order, OrderStatus, Payment, Problem, Timestamp,
+    Activity, Amount, Answer, Code, Currency, Grant, Identifier, Order, OrderStatus, Payment,
+    Problem, Profile, Timestamp,
 };
 
 /// What a client asks for, parsed.
@@ -32,10 +33,22 @@ pub trait Command: Send + Sync {
 /// and `currency`, otherwise that of the order.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Lookup<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub order_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refund_no: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<&'a Identifier>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
+    /// With `user_id` for the user's grant in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity_id: Option<&'a Identifier>,
+    /// The user whose profile it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile_of: Option<&'a Identifier>,
 }
 
 /// What the database held when it was read.
@@ -48,6 +61,26 @@ pub struct Snapshot {
     pub live_payment: Option<Payment>,
     /// The payment that has the request number.
     pub request_no_payment: Option<Payment>,
+    /// Whether a refund has the refund number.
+    pub refund_no_used: bool,
+    pub activity: Option<Activity>,
+    /// The user's grant in the activity.
+    pub grant: Option<Grant>,
+    pub profile: Option<Profile>,
+}
+
+impl Snapshot {
+    /// The order, which the command needs.
+    ///
+    /// # Errors
+    ///
+    /// `order_not_found`.
+    pub(super) fn order(&self, order_no: &Identifier) -> Result<&Order, Problem> {
+        self.order.as_ref().ok_or_else(|| {
+            let detail = format!("there is no order {}", order_no.as_str());
+            Problem::new(Code::OrderNotFound, detail)
+        })
+    }
 }
 
 /// Time and randomness of one attempt.
@@ -71,6 +104,15 @@ pub enum Decision {
     Refuse(Problem),
 }
 
+impl From<Result<Operation, Problem>> for Decision {
+    fn from(decided: Result<Operation, Problem>) -> Self {
+        match decided {
+            Ok(operation) => Self::Append(Box::new(operation)),
+            Err(problem) => Self::Refuse(problem),
+        }
+    }
+}
+
 /// Whether an operation took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -88,7 +130,7 @@ pub struct Operation {
     pub user_id: Option<Identifier>,
     pub from_status: Option<OrderStatus>,
     pub to_status: Option<OrderStatus>,
-    /// The order's version after the operation.
+    /// The version of the order or profile after the operation.
     pub version: Option<i64>,
     pub amount: Option<Amount>,
     pub currency: Option<Currency>,
@@ -124,18 +166,24 @@ impl Operation {
         Self {
             event_id: Some(format!("evt_{}", given.event)),
             event_type: Some(event_type),
-            ..Self::empty(
-                operation,
-                Outcome::Applied,
-                given,
-                Answer {
-                    status,
-                    location: None,
-                    // Derived from plain structs: this cannot fail.
-                    body: serde_json::to_string(object).unwrap_or_default(),
-                },
-            )
+            ..Self::silent(operation, given, status, object)
         }
+    }
+
+    /// An applied operation that answers `status` with `object` and is of no interest to anybody else.
+    pub(super) fn silent(
+        operation: &'static str,
+        given: &Given,
+        status: u16,
+        object: &impl Serialize,
+    ) -> Self {
+        let answer = Answer {
+            status,
+            location: None,
+            // Derived from plain structs: this cannot fail.
+            body: serde_json::to_string(object).unwrap_or_default(),
+        };
+        Self::empty(operation, Outcome::Applied, given, answer)
     }
 
     /// A final decline. The command fills in what its guard checks.
@@ -147,6 +195,26 @@ impl Operation {
     ) -> Self {
         let answer = Problem::new(code, detail).answer(given.instance);
         Self::empty(operation, Outcome::Declined, given, answer)
+    }
+
+    /// The event tells its consumers `data` instead of the answer. Its identifier moves into the details
+    /// with it, where the trigger `apply_detailed_event` finds both.
+    pub(super) fn with_event_data(mut self, data: &impl Serialize) -> Self {
+        let event_id = self.event_id.take();
+        self.details = Some(json!({ "event": { "event_id": event_id, "data": data } }));
+        self
+    }
+
+    /// The operation takes an order from `before` to `after`.
+    pub(super) fn moving(self, before: &Order, after: &Order) -> Self {
+        Self {
+            order_no: Some(after.order_no.clone()),
+            user_id: Some(after.user_id.clone()),
+            from_status: Some(before.status),
+            to_status: Some(after.status),
+            version: Some(after.version),
+            ..self
+        }
     }
 
     fn empty(operation: &'static str, outcome: Outcome, given: &Given, answer: Answer) -> Self {

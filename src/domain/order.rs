@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Amount, Currency, Identifier, PlainText, Timestamp};
+use super::{Amount, Code, Currency, Identifier, PlainText, Problem, Timestamp};
 
 /// The status of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,12 +99,31 @@ impl OrderEvent {
         Self::RefundPart,
         Self::RefundRest,
     ];
+
+    /// What the order has been then, for people.
+    const fn participle(self) -> &'static str {
+        match self {
+            Self::PayByWallet | Self::PayByChannel | Self::ChannelSucceeded => "paid",
+            Self::ChannelDeclined => "declined",
+            Self::Cancel => "cancelled",
+            Self::Ship => "shipped",
+            Self::Complete => "completed",
+            Self::RefundPart | Self::RefundRest => "refunded",
+        }
+    }
 }
 
 /// A flat object of at most 20 short texts that the merchant attaches to an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, PlainText>")]
 pub struct Metadata(BTreeMap<String, PlainText>);
+
+impl Metadata {
+    /// Names and values.
+    pub fn entries(&self) -> &BTreeMap<String, PlainText> {
+        &self.0
+    }
+}
 
 impl TryFrom<BTreeMap<String, PlainText>> for Metadata {
     type Error = &'static str;
@@ -113,9 +132,9 @@ impl TryFrom<BTreeMap<String, PlainText>> for Metadata {
         let good =
             |key: &String| (1..=64).contains(&key.len()) && !key.chars().any(char::is_control);
         if entries.len() > 20 {
-            Err("metadata has at most 20 entries")
+            Err("there are at most 20 entries")
         } else if !entries.keys().all(good) {
-            Err("a metadata key is 1 to 64 bytes, without control characters")
+            Err("a name is 1 to 64 bytes, without control characters")
         } else {
             Ok(Self(entries))
         }
@@ -137,6 +156,27 @@ pub struct Order {
     pub metadata: Metadata,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+impl Order {
+    /// The order after `event`.
+    ///
+    /// # Errors
+    ///
+    /// `order_state_invalid` where the state machine refuses it.
+    pub(super) fn after(&self, event: OrderEvent, now: Timestamp) -> Result<Self, Problem> {
+        let status = self.status.after(event).ok_or_else(|| {
+            let (status, participle) = (self.status.name(), event.participle());
+            let detail = format!("the order is {status} and cannot be {participle}");
+            Problem::new(Code::OrderStateInvalid, detail)
+        })?;
+        Ok(Self {
+            status,
+            version: self.version.saturating_add(1),
+            updated_at: now,
+            ..self.clone()
+        })
+    }
 }
 
 #[cfg(test)]

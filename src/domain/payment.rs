@@ -15,14 +15,21 @@ pub enum PaymentStatus {
 }
 
 impl PaymentStatus {
-    /// The status of that name in SQL.
+    /// Every status.
+    pub const ALL: [Self; 3] = [Self::Processing, Self::Succeeded, Self::Failed];
+
+    /// The name in JSON and SQL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Processing => "processing",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The status of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "processing" => Self::Processing,
-            "succeeded" => Self::Succeeded,
-            "failed" => Self::Failed,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|status| status.name() == name)
     }
 }
 

@@ -24,6 +24,7 @@ pub enum Code {
     IdempotencyKeyInvalid,
     TokenInvalid,
     Unauthorized,
+    Forbidden,
     InsufficientFunds,
     NotFound,
     OrderNotFound,
@@ -34,13 +35,17 @@ pub enum Code {
     OrderAlreadyPaid,
     OrderExists,
     RequestNoUsed,
+    RefundNoUsed,
+    CouponExhausted,
     IdempotencyInProgress,
     TokenExpired,
     BodyTooLarge,
     MediaTypeUnsupported,
     IdempotencyKeyReused,
+    IdempotencyKeyExpired,
     AmountMismatch,
     CurrencyMismatch,
+    RefundExceedsPayment,
     StorageUnavailable,
     Busy,
     NotConfigured,
@@ -48,13 +53,14 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 31] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
         Self::IdempotencyKeyInvalid,
         Self::TokenInvalid,
         Self::Unauthorized,
+        Self::Forbidden,
         Self::InsufficientFunds,
         Self::NotFound,
         Self::OrderNotFound,
@@ -65,13 +71,17 @@ impl Code {
         Self::OrderAlreadyPaid,
         Self::OrderExists,
         Self::RequestNoUsed,
+        Self::RefundNoUsed,
+        Self::CouponExhausted,
         Self::IdempotencyInProgress,
         Self::TokenExpired,
         Self::BodyTooLarge,
         Self::MediaTypeUnsupported,
         Self::IdempotencyKeyReused,
+        Self::IdempotencyKeyExpired,
         Self::AmountMismatch,
         Self::CurrencyMismatch,
+        Self::RefundExceedsPayment,
         Self::StorageUnavailable,
         Self::Busy,
         Self::NotConfigured,
@@ -126,6 +136,13 @@ impl Code {
                 "An API key is required",
                 false,
                 "Send `Authorization: Bearer <api key>` with a key of this deployment.",
+            ),
+            Self::Forbidden => (
+                "forbidden",
+                403,
+                "The key does not open this door",
+                false,
+                "Routes below `/admin` take the admin key of this deployment, and no merchant's API key.",
             ),
             Self::InsufficientFunds => (
                 "insufficient_funds",
@@ -199,12 +216,37 @@ impl Code {
                 false,
                 "Another payment, shown in `payment`, has this `request_no`. Choose another.",
             ),
+            Self::RefundNoUsed => (
+                "refund_no_used",
+                409,
+                "The refund number is taken",
+                false,
+                "Another refund has this `refund_no`. If it is the one you mean, it is made: see \
+                 `GET /v1/orders/{order_no}/refunds`. Otherwise choose another.",
+            ),
+            Self::CouponExhausted => (
+                "coupon_exhausted",
+                409,
+                "There are no coupons left",
+                false,
+                "The activity has granted as many coupons as its limit allows; who has one keeps it. The \
+                 merchant can raise the limit with `PUT /v1/coupons/{activity_id}`.",
+            ),
             Self::IdempotencyInProgress => (
                 "idempotency_in_progress",
                 409,
                 "The first request with this key is still running",
                 true,
                 "Send the same request again after `Retry-After` seconds: it gets the answer of the first.",
+            ),
+            Self::IdempotencyKeyExpired => (
+                "idempotency_key_expired",
+                409,
+                "The idempotency key was used long ago",
+                false,
+                "A request with this key was answered before, and its answer is not kept any more \
+                 (`retention_days`). Nothing happened now. Look up what the first request did; for a new \
+                 operation use a new key.",
             ),
             Self::TokenExpired => (
                 "token_expired",
@@ -250,6 +292,14 @@ impl Code {
                 false,
                 "Pay in the order's `currency`, or leave it out. Nothing was recorded: the corrected \
                  request may use the same key.",
+            ),
+            Self::RefundExceedsPayment => (
+                "refund_exceeds_payment",
+                422,
+                "The refund is more than is left of the payment",
+                false,
+                "The refunds of an order never add up to more than was paid; `detail` says what is left. \
+                 Nothing was recorded: the corrected request may use the same key.",
             ),
             Self::StorageUnavailable => (
                 "storage_unavailable",
@@ -356,6 +406,14 @@ impl Problem {
             detail,
         });
         problem
+    }
+
+    /// The same, where the body that it points into is a part of another.
+    pub fn below(mut self, pointer: &str) -> Self {
+        for error in &mut self.errors {
+            error.pointer.insert_str(0, pointer);
+        }
+        self
     }
 
     /// With the payment that stands in the way.

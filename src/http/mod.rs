@@ -1,6 +1,10 @@
 //! The HTTP contract: routes, and how requests and answers look.
 
+mod body;
+mod cloud_event;
 mod extract;
+mod headers;
+mod intent;
 mod respond;
 mod routes;
 mod strict_json;
@@ -9,19 +13,24 @@ mod trace;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post, put};
 use axum::{Router, middleware};
 use spin_sdk::http::Request;
 use tower_service::Service;
 
 use crate::config::Config;
+use crate::delivery::Dispatcher;
 use crate::domain::{Code, Problem};
 use crate::idempotency::Idempotency;
+use crate::store::Database;
 
 /// What the handlers share: caches only, nothing that an outcome depends on.
 pub struct App {
     config: Config,
     idempotency: Idempotency,
+    delivery: Arc<Dispatcher>,
+    /// For what is no merchant's business, so that it never waits in front of theirs.
+    maintenance: Arc<Database>,
 }
 
 /// The instance's router. While no route could work, the configuration is read again for each request.
@@ -33,7 +42,7 @@ pub async fn serve(request: Request) -> Response {
         Some(router) => router.clone(),
         None => {
             let config = Config::load().await;
-            let complete = config.check_without_tokens().is_ok();
+            let complete = config.check_merchants().is_ok();
             let router = router(config);
             if complete {
                 ROUTER.get_or_init(|| router).clone()
@@ -48,6 +57,8 @@ pub async fn serve(request: Request) -> Response {
 
 fn router(config: Config) -> Router {
     let idempotency = Idempotency::new(&config);
+    let maintenance = Arc::new(Database::default());
+    let delivery = Arc::new(Dispatcher::new(&config, Arc::clone(&maintenance)));
     Router::new()
         .route("/v1/tokens", post(routes::tokens::issue))
         .route(
@@ -58,6 +69,16 @@ fn router(config: Config) -> Router {
         .route(
             "/v1/orders/{order_no}/pay",
             post(routes::payments::pay_order),
+        )
+        .route("/v1/orders/{order_no}/ship", post(routes::orders::ship))
+        .route(
+            "/v1/orders/{order_no}/complete",
+            post(routes::orders::complete),
+        )
+        .route("/v1/orders/{order_no}/cancel", post(routes::orders::cancel))
+        .route(
+            "/v1/orders/{order_no}/refunds",
+            get(routes::refunds::of_order).post(routes::refunds::refund),
         )
         .route(
             "/v1/orders/{order_no}/payments",
@@ -72,6 +93,21 @@ fn router(config: Config) -> Router {
             "/v1/accounts/{user_id}/deposits",
             post(routes::accounts::deposit),
         )
+        .route("/v1/coupons/{activity_id}", put(routes::coupons::limit))
+        .route(
+            "/v1/coupons/{activity_id}/grants",
+            post(routes::coupons::grant),
+        )
+        .route(
+            "/v1/users/{user_id}/profile",
+            patch(routes::profiles::update),
+        )
+        .route("/v1/messages", post(routes::messages::send))
+        .route("/v1/events", post(routes::events::receive))
+        .route("/admin/dispatch", post(routes::admin::dispatch))
+        .route("/admin/sweep", post(routes::admin::sweep))
+        .route("/admin/stats", get(routes::admin::stats))
+        .route("/admin/ledger", get(routes::admin::ledger))
         .route("/healthz", get(routes::service::health))
         .route("/readyz", get(routes::service::ready))
         .route("/problems/{code}", get(routes::service::problem_page))
@@ -86,5 +122,7 @@ fn router(config: Config) -> Router {
         .with_state(Arc::new(App {
             config,
             idempotency,
+            delivery,
+            maintenance,
         }))
 }

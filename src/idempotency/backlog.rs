@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spin_sdk::wasip3;
 
 use super::claims::Claims;
-use super::pace::Pace;
 use super::record::Record;
+use crate::pace::Pace;
 use crate::store::Cache;
 
 /// The least pause before each write, milliseconds.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
 
-use super::pace::Pace;
 use super::record::{Claim, Record};
 use crate::config::Config;
+use crate::pace::Pace;
 use crate::runtime;
 use crate::store::Cache;
 

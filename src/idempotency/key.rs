@@ -1,6 +1,7 @@
 //! Idempotency keys, parsed: what a request is known by within its merchant.
 
 use sfv::Parser;
+use uuid::Uuid;
 
 use super::SubmitToken;
 use crate::domain::{Identifier, Timestamp};
@@ -56,6 +57,23 @@ impl IdempotencyKey {
         Self {
             text: format!("token:{}", token.id),
             token_expires_at: Some(token.expires_at),
+        }
+    }
+
+    /// The key of an event: no two events of a source have one identifier, says CloudEvents. With its
+    /// spaces, which a source has not, it is none that a client can send.
+    pub fn of_event(source: &str, id: &str) -> Self {
+        Self {
+            text: format!("event {source} {id}"),
+            token_expires_at: None,
+        }
+    }
+
+    /// A key for a request that may be repeated by its nature, a `PUT`, and came without one.
+    pub fn unnamed(uuid: Uuid) -> Self {
+        Self {
+            text: format!("put:{uuid}"),
+            token_expires_at: None,
         }
     }
 

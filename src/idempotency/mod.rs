@@ -7,14 +7,15 @@ mod backlog;
 mod claims;
 mod fingerprint;
 mod key;
-mod pace;
 mod record;
+mod sweep;
 mod token;
 
 use std::sync::Arc;
 
 pub use fingerprint::fingerprint;
 pub use key::{IdempotencyKey, InvalidKey};
+pub use sweep::Swept;
 pub use token::{SubmitToken, TokenError};
 
 use self::backlog::Backlog;

@@ -17,6 +17,26 @@ pub(super) struct Claim {
     pub lease_until: i64,
 }
 
+/// What the names of all entries begin with.
+pub(super) const PREFIX: &str = "payonce:1:";
+
+/// How long a claim is kept after its lease, milliseconds.
+const CLAIM_GRACE_MS: i64 = 60_000;
+
+/// How far in the future a time may lie, milliseconds.
+const AHEAD_MS: i64 = 86_400_000;
+
+/// What a sweep deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expiry {
+    /// A cached response past its retention.
+    Answer,
+    /// A claim whose lease is over.
+    Claim,
+    /// What counts as no entry.
+    Unreadable,
+}
+
 /// An entry of the key-value store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,6 +75,19 @@ impl Record {
         }
     }
 
+    /// Why an entry may go, if it may: nobody would believe it any more.
+    pub fn expiry(entry: Vec<u8>, now: Timestamp, retention_ms: i64) -> Option<Expiry> {
+        // A clock that was wrong left times behind that never pass.
+        let latest = now.plus_millis(AHEAD_MS).as_millis();
+        let (time, lifetime_ms, expiry) = match Self::parse(Some(entry)) {
+            Some(Self::Response { stored_at, .. }) => (stored_at, retention_ms, Expiry::Answer),
+            Some(Self::Claim(claim)) => (claim.lease_until, CLAIM_GRACE_MS, Expiry::Claim),
+            None => return Some(Expiry::Unreadable),
+        };
+        let earliest = now.plus_millis(lifetime_ms.saturating_neg()).as_millis();
+        (time < earliest || time > latest).then_some(expiry)
+    }
+
     /// The entry.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Texts and numbers only: this cannot fail.
@@ -72,7 +105,7 @@ pub(super) fn record_key(merchant: &Identifier, key: &IdempotencyKey) -> String 
     hash.update(merchant.as_str());
     hash.update([0]);
     hash.update(key.as_str());
-    format!("payonce:1:{}", URL_SAFE_NO_PAD.encode(hash.finalize()))
+    format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(hash.finalize()))
 }
 
 #[cfg(test)]
@@ -108,6 +141,40 @@ mod tests {
             let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
             assert_eq!(Record::parse(Some(record.to_bytes())), None, "{status}");
         }
+    }
+
+    #[test]
+    fn an_entry_expires_when_nobody_would_believe_it_any_more() {
+        const DAY: i64 = 86_400_000;
+        let now = Timestamp::from_millis(100 * DAY);
+        let at = |millis: i64| Timestamp::from_millis(now.as_millis() + millis);
+        let answer = |stored_at| {
+            let answer = Answer {
+                status: 200,
+                location: None,
+                body: "{}".to_owned(),
+            };
+            let record = Record::response("f".to_owned(), answer, stored_at);
+            Record::expiry(record.to_bytes(), now, 7 * DAY)
+        };
+        assert_eq!(answer(at(0)), None);
+        assert_eq!(answer(at(-7 * DAY)), None);
+        assert_eq!(answer(at(-7 * DAY - 1)), Some(Expiry::Answer));
+        assert_eq!(answer(at(2 * DAY)), Some(Expiry::Answer));
+        let claim = |lease_until: Timestamp| {
+            let record = Record::Claim(Claim {
+                owner: Uuid::nil(),
+                fingerprint: "f".to_owned(),
+                lease_until: lease_until.as_millis(),
+            });
+            Record::expiry(record.to_bytes(), now, 7 * DAY)
+        };
+        assert_eq!(claim(at(10_000)), None);
+        assert_eq!(claim(at(-CLAIM_GRACE_MS)), None);
+        assert_eq!(claim(at(-CLAIM_GRACE_MS - 1)), Some(Expiry::Claim));
+        assert_eq!(claim(at(2 * DAY)), Some(Expiry::Claim));
+        let garbage = Record::expiry(b"garbage".to_vec(), now, 7 * DAY);
+        assert_eq!(garbage, Some(Expiry::Unreadable));
     }
 
     #[test]

@@ -11,7 +11,11 @@ use super::row::Row;
 use crate::runtime;
 
 /// A migration's version, and its script.
-const MIGRATIONS: &[(i64, &str)] = &[(1, include_str!("../../migrations/0001_checkout.sql"))];
+const MIGRATIONS: &[(i64, &str)] = &[
+    (1, include_str!("../../migrations/0001_checkout.sql")),
+    (2, include_str!("../../migrations/0002_operations.sql")),
+    (3, include_str!("../../migrations/0003_delivery.sql")),
+];
 
 /// How often a statement of a migration is tried while another instance is in the way, and the pause
 /// between two attempts in milliseconds.

@@ -8,7 +8,10 @@ mod cache;
 mod database;
 mod journal;
 mod migrations;
+pub mod outbox;
 pub mod queries;
+pub mod reports;
+pub mod retention;
 mod row;
 
 pub use cache::Cache;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use spin_sdk::sqlite::Value;
 
-use super::row::{ORDER_COLUMNS, Row, payment_columns};
+use super::row::{ORDER_COLUMNS, REFUND_COLUMNS, Row, payment_columns};
 use super::{Database, DatabaseError, Recorded};
-use crate::domain::{Identifier, Order, OrderStatus, Payment, Timestamp};
+use crate::domain::{Identifier, Order, OrderStatus, Payment, Refund, Timestamp};
 
 /// One event of the audit trail of an order.
 #[derive(Debug, Serialize)]
@@ -153,14 +153,31 @@ async fn payments(
         .collect()
 }
 
-/// The audit trail of an order from the journal, oldest first.
+/// The refunds of an order, oldest first.
+pub async fn refunds_of_order(
+    database: &Database,
+    merchant: &Identifier,
+    order_no: &Identifier,
+) -> Result<Vec<Refund>, DatabaseError> {
+    let statement = format!(
+        "SELECT {REFUND_COLUMNS} FROM refunds AS r WHERE r.merchant_id = ?1 AND r.order_no = ?2 \
+         ORDER BY r.created_at, r.refund_id"
+    );
+    let rows = database
+        .execute(statement.as_str(), [text(merchant), text(order_no)])
+        .await?;
+    rows.iter().map(|row| Row::new(row).refund()).collect()
+}
+
+/// The audit trail of an order from the journal, oldest first, whether or not its rows are retired.
 pub async fn events(
     database: &Database,
     merchant: &Identifier,
     order_no: &Identifier,
 ) -> Result<Vec<Event>, DatabaseError> {
     let statement = "SELECT operation, idempotency_key, from_status, to_status, version, created_at \
-                     FROM operations WHERE merchant_id = ?1 AND order_no = ?2 ORDER BY version, rowid";
+                     FROM journal WHERE merchant_id = ?1 AND order_no = ?2 \
+                     ORDER BY version, outcome = 'declined', created_at";
     let rows = database
         .execute(statement, [text(merchant), text(order_no)])
         .await?;

@@ -3,7 +3,10 @@
 use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{DatabaseError, Recorded};
-use crate::domain::{Answer, Identifier, Order, OrderStatus, Payment, PaymentStatus, Timestamp};
+use crate::domain::{
+    Activity, Answer, Grant, Identifier, Order, OrderStatus, Payment, PaymentStatus, Profile,
+    Refund, RefundStatus, Timestamp,
+};
 
 /// A cursor over the columns of a row. A column of the wrong type is an error: the database holds
 /// something that this component did not write.
@@ -12,6 +15,15 @@ pub(super) struct Row<'a>(std::slice::Iter<'a, Value>);
 /// The columns of an order, in the order in which [`Row::order`] reads them.
 pub(super) const ORDER_COLUMNS: &str = "o.order_no, o.user_id, o.amount, o.currency, o.status, \
      o.refunded_amount, o.version, o.metadata, o.created_at, o.updated_at";
+
+/// The columns of a refund, in the order in which [`Row::refund`] reads them.
+pub(super) const REFUND_COLUMNS: &str = "r.refund_id, r.order_no, r.payment_id, r.refund_no, \
+     r.amount, r.currency, r.status, r.reason, r.created_at";
+
+/// The columns of an activity, a grant and a profile, in the order in which [`Row`] reads them.
+pub(super) const ACTIVITY_COLUMNS: &str = "c.activity_id, c.grant_limit, c.granted";
+pub(super) const GRANT_COLUMNS: &str = "g.grant_id, g.activity_id, g.user_id, g.created_at";
+pub(super) const PROFILE_COLUMNS: &str = "p.user_id, p.fields, p.version, p.updated_at";
 
 /// The columns of a payment of the table `alias`, in the order in which [`Row::payment`] reads them.
 pub(super) fn payment_columns(alias: &str) -> String {
@@ -61,6 +73,10 @@ impl<'a> Row<'a> {
 
     pub(super) fn time(&mut self) -> Result<Timestamp, DatabaseError> {
         self.integer().map(Timestamp::from_millis)
+    }
+
+    pub(super) fn optional_time(&mut self) -> Result<Option<Timestamp>, DatabaseError> {
+        Ok(self.optional_integer()?.map(Timestamp::from_millis))
     }
 
     /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
@@ -116,6 +132,65 @@ impl<'a> Row<'a> {
             status: PaymentStatus::from_name(&self.text()?).ok_or_else(unexpected)?,
             failure_code: self.optional_text()?,
             created_at: self.time()?,
+            updated_at: self.time()?,
+        }))
+    }
+
+    /// The refund in the next columns.
+    pub(super) fn refund(&mut self) -> Result<Refund, DatabaseError> {
+        Ok(Refund {
+            refund_id: self.text()?,
+            order_no: identifier(self.text()?)?,
+            payment_id: self.text()?,
+            refund_no: identifier(self.text()?)?,
+            amount: self.integer()?.try_into().map_err(|_| unexpected())?,
+            currency: self.text()?.try_into().map_err(|_| unexpected())?,
+            status: RefundStatus::from_name(&self.text()?).ok_or_else(unexpected)?,
+            reason: self
+                .optional_text()?
+                .map(|reason| reason.try_into().map_err(|_| unexpected()))
+                .transpose()?,
+            created_at: self.time()?,
+        })
+    }
+
+    /// The activity in the next columns, or `None` where a left join found none.
+    pub(super) fn activity(&mut self) -> Result<Option<Activity>, DatabaseError> {
+        let Some(activity_id) = self.present(3)? else {
+            return Ok(None);
+        };
+        Ok(Some(Activity {
+            activity_id: identifier(activity_id)?,
+            limit: self
+                .optional_integer()?
+                .map(|limit| limit.try_into().map_err(|_| unexpected()))
+                .transpose()?,
+            granted: self.integer()?,
+        }))
+    }
+
+    /// The grant in the next columns, or `None` where a left join found none.
+    pub(super) fn grant(&mut self) -> Result<Option<Grant>, DatabaseError> {
+        let Some(grant_id) = self.present(4)? else {
+            return Ok(None);
+        };
+        Ok(Some(Grant {
+            grant_id,
+            activity_id: identifier(self.text()?)?,
+            user_id: identifier(self.text()?)?,
+            created_at: self.time()?,
+        }))
+    }
+
+    /// The profile in the next columns, or `None` where a left join found none.
+    pub(super) fn profile(&mut self) -> Result<Option<Profile>, DatabaseError> {
+        let Some(user_id) = self.present(4)? else {
+            return Ok(None);
+        };
+        Ok(Some(Profile {
+            user_id: identifier(user_id)?,
+            fields: serde_json::from_str(&self.text()?).map_err(|_| unexpected())?,
+            version: self.integer()?,
             updated_at: self.time()?,
         }))
     }

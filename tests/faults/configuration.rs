@@ -2,7 +2,8 @@
 
 use crate::support::client::Shop;
 use crate::support::names::fresh;
-use crate::support::site::{KEY_A, KEY_B, Site};
+use crate::support::receiver::{Receiver, SECRET};
+use crate::support::site::{ADMIN_KEY, KEY_A, KEY_B, Site};
 use crate::support::stores;
 
 /// Asserts that the service is up, not ready for want of `variable`, and lets nobody in.
@@ -57,13 +58,48 @@ async fn without_a_token_secret_no_token_is_issued_or_believed() {
     redeemed.problem(503, "not_configured");
 }
 
+/// Contract, Configuration: without the admin key `/admin` is closed for every key; payments go on.
+#[tokio::test]
+async fn without_an_admin_key_nobody_administers() {
+    let site = Site::new().without("admin_key");
+    let server = site.start();
+    for key in [ADMIN_KEY, KEY_A, ""] {
+        let shop = server.shop().with_key(key);
+        closed(&shop, "admin_key").await;
+        for call in [
+            shop.post("/admin/dispatch"),
+            shop.post("/admin/sweep"),
+            shop.get("/admin/stats"),
+            shop.get("/admin/ledger"),
+        ] {
+            for call in [call.clone(), call.authorization("Bearer ")] {
+                call.send().await.problem(503, "not_configured");
+            }
+        }
+    }
+    let shop = server.shop();
+    let order_no = shop.payable(1).await;
+    shop.pay(&order_no, &fresh("k"), 1).await.first(200);
+}
+
+/// Contract, Configuration: without API keys the operator still gets in.
+#[tokio::test]
+async fn without_api_keys_the_operator_gets_in() {
+    let site = Site::new().without("api_keys").without("token_secret");
+    let server = site.start();
+    let stats = server.admin().get("/admin/stats").send().await;
+    stats.first(200);
+    let other = server.shop().get("/admin/stats").send().await;
+    other.problem(401, "unauthorized");
+}
+
 /// Contract, Configuration: with nothing configured everything that is missing is named.
 #[tokio::test]
 async fn readiness_names_everything_that_is_missing() {
     let site = Site::bare();
     let server = site.start();
     let shop = server.shop().with_key("");
-    for variable in ["api_keys", "token_secret"] {
+    for variable in ["api_keys", "token_secret", "admin_key"] {
         closed(&shop, variable).await;
     }
     let answer = shop.get("/v1/orders").send().await;
@@ -151,7 +187,8 @@ async fn merchants_whose_names_run_into_their_keys_do_not_meet() {
 /// Contract: a configured secret never reaches the disk.
 #[tokio::test]
 async fn no_secret_is_written_to_the_data_directory() {
-    let site = Site::new();
+    let receiver = Receiver::start();
+    let site = Site::new().notifying(&receiver);
     let server = site.start();
     let shop = server.shop();
     let order_no = shop.payable(1).await;
@@ -161,13 +198,22 @@ async fn no_secret_is_written_to_the_data_directory() {
         .header("submit-token", &token)
         .json(&serde_json::json!({"amount": 1}));
     call.send().await.first(200);
+    receiver.event(&order_no, "order.paid").await;
+    server.admin().post("/admin/sweep").send().await.first(200);
     server.stop();
     let mut bytes = std::fs::read(site.database()).unwrap();
     for entry in stores::entries(&site.key_value()) {
         bytes.extend(entry.0.into_bytes());
         bytes.extend(entry.1);
     }
-    let secrets = [KEY_A, KEY_B, crate::support::site::TOKEN_SECRET, &token];
+    let secrets = [
+        KEY_A,
+        KEY_B,
+        ADMIN_KEY,
+        SECRET,
+        crate::support::site::TOKEN_SECRET,
+        &token,
+    ];
     for secret in secrets {
         let found = bytes
             .windows(secret.len())

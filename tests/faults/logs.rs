@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::client::{order_body, pay_path};
 use crate::support::names::fresh;
-use crate::support::site::{KEY_A, KEY_B, Site, TOKEN_SECRET};
+use crate::support::receiver::{Reaction, Receiver, SECRET};
+use crate::support::site::{ADMIN_KEY, KEY_A, KEY_B, Site, TOKEN_SECRET};
 use crate::support::stores::WriteLock;
 
 const MEMBERS: [&str; 8] = [
@@ -106,9 +107,15 @@ async fn a_request_that_waited_says_so() {
 /// Contract, Conventions: never a key, token, secret or body, on success and on failure.
 #[tokio::test]
 async fn nothing_secret_is_ever_logged() {
-    let site = Site::new();
+    let receiver = Receiver::start();
+    receiver.otherwise(Reaction::Answer(500));
+    let site = Site::new().notifying(&receiver);
     let server = site.start();
     let shop = server.shop();
+    for path in ["/admin/dispatch", "/admin/sweep"] {
+        server.admin().post(path).send().await.first(200);
+        shop.post(path).send().await.problem(403, "forbidden");
+    }
     let marker = fresh("marker");
     let secret = |what: &str| format!("{what}-{marker}");
     let user_id = secret("user");
@@ -164,7 +171,8 @@ async fn nothing_secret_is_ever_logged() {
     let last = |line: &Value| line["status"] == 503;
     server.logged("the last request", last).await;
     let log = server.log().join("\n");
-    for secret in [KEY_A, KEY_B, TOKEN_SECRET, &token, &marker] {
+    let secrets = [KEY_A, KEY_B, ADMIN_KEY, SECRET, TOKEN_SECRET];
+    for secret in secrets.into_iter().chain([&*token, &*marker]) {
         assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
     }
 }

@@ -10,16 +10,7 @@ use crate::support::wait::eventually;
 
 /// Repeats a call until it gets an answer that is final, as a client told `retryable` does.
 pub async fn settled(call: &Call) -> Answer {
-    eventually("a final answer", async || {
-        let answer = call.clone().send().await;
-        (!passing(&answer)).then_some(answer)
-    })
-    .await
-}
-
-/// Whether an answer asks to come again.
-pub fn passing(answer: &Answer) -> bool {
-    matches!(answer.status, 409 | 503) && answer.json()["retryable"] == true
+    call.settled().await
 }
 
 /// A payment that is on its way: its claim is in the key-value store, its answer is not here yet.

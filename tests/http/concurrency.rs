@@ -8,22 +8,11 @@ use serde_json::{Value, json};
 use crate::support::answer::Answer;
 use crate::support::client::{Call, order_body, pay_path};
 use crate::support::names::fresh;
-use crate::support::wait::eventually;
 use crate::target::shop;
 
 /// Sends all calls at once and returns the answers in their order.
 async fn at_once(calls: Vec<Call>) -> Vec<Answer> {
     join_all(calls.into_iter().map(Call::send)).await
-}
-
-/// Repeats a call until it gets an answer that is final, as a client told `retryable` does.
-async fn settled(call: &Call) -> Answer {
-    eventually("a final answer", async || {
-        let answer = call.clone().send().await;
-        let again = matches!(answer.status, 409 | 503) && answer.json()["retryable"] == true;
-        (!again).then_some(answer)
-    })
-    .await
 }
 
 fn count(answers: &[Answer], status: u16) -> usize {
@@ -67,7 +56,7 @@ async fn fifty_identical_orders_or_deposits_at_once_happen_once() {
     let deposit = shop.deposit_call(&user_id, &fresh("k"), 7);
     for call in [order, deposit] {
         let answers = at_once(vec![call.clone(); 50]).await;
-        let first = settled(&call).await;
+        let first = call.settled().await;
         first.ok(201);
         let mut originals = 0;
         for answer in answers {
@@ -121,7 +110,7 @@ async fn thirty_keys_for_one_order_pay_once() {
     at_once(calls.clone()).await;
     let mut paid = 0;
     for call in &calls {
-        let answer = settled(call).await;
+        let answer = call.settled().await;
         match answer.status {
             200 => paid += 1,
             _ => drop(answer.problem(409, "order_already_paid")),
@@ -214,7 +203,7 @@ async fn deposits_at_once_add_up_and_each_answer_shows_its_own_balance() {
     at_once(calls.clone()).await;
     let mut balances = BTreeSet::new();
     for call in &calls {
-        let deposit = settled(call).await.ok(201);
+        let deposit = call.settled().await.ok(201);
         balances.insert(deposit["balance"].as_u64().unwrap());
     }
     let expected: BTreeSet<u64> = (1..=30).map(|number| number * 10).collect();
@@ -239,7 +228,7 @@ async fn deposits_racing_with_payments_never_overdraw_the_wallet() {
     at_once(calls.clone()).await;
     let mut expected = 50;
     for call in &calls {
-        let answer = settled(call).await;
+        let answer = call.settled().await;
         match answer.status {
             200 => expected -= 10,
             201 => expected += 5,

@@ -1,5 +1,6 @@
 //! How an idempotency key may and may not be written.
 
+use reqwest::Method;
 use serde_json::json;
 
 use crate::support::answer::Answer;
@@ -46,13 +47,31 @@ async fn same_key(first: &[(&str, &str)], second: &[(&str, &str)]) {
 const KEY: &str = "idempotency-key";
 const ALIAS: &str = "x-idempotency-key";
 
-/// Contract, Idempotency: every `POST` below `/v1` needs a key.
+/// Contract, Idempotency: every `POST` and `PATCH` below `/v1` needs a key.
 #[tokio::test]
 async fn a_command_without_a_key_is_refused() {
     refused(&[], "idempotency_key_missing").await;
-    let body = json!({"user_id": "u", "amount": 1, "currency": "EUR"});
-    let order = shop().post("/v1/orders").json(&body).send().await;
-    order.problem(400, "idempotency_key_missing");
+    let shop = shop();
+    let order_no = shop.paid(1).await;
+    let of_order = |verb: &str| shop.post(&format!("/v1/orders/{order_no}/{verb}"));
+    let order = json!({"user_id": "u", "amount": 1, "currency": "EUR"});
+    let message = json!({"kind": "sms", "to": "1", "text": "x"});
+    for call in [
+        shop.post("/v1/orders").json(&order),
+        of_order("pay").json(&json!({"amount": 1})),
+        of_order("ship"),
+        of_order("complete"),
+        of_order("cancel"),
+        of_order("refunds"),
+        shop.post("/v1/coupons/x/grants")
+            .json(&json!({"user_id": "u"})),
+        shop.post("/v1/messages").json(&message),
+        shop.request(Method::PATCH, "/v1/users/x/profile")
+            .json(&json!({})),
+    ] {
+        let answer = call.send().await;
+        answer.problem(400, "idempotency_key_missing");
+    }
 }
 
 /// Contract, Idempotency: 1 to 255 characters after unquoting.

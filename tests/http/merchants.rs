@@ -86,6 +86,7 @@ async fn nothing_of_another_merchant_can_be_read() {
     for (path, code) in [
         (format!("/v1/orders/{order_no}"), "order_not_found"),
         (format!("/v1/orders/{order_no}/payments"), "order_not_found"),
+        (format!("/v1/orders/{order_no}/refunds"), "order_not_found"),
         (format!("/v1/orders/{order_no}/events"), "order_not_found"),
         (format!("/v1/payments/{payment_id}"), "payment_not_found"),
         (

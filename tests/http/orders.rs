@@ -83,12 +83,19 @@ async fn a_refused_order_number_does_not_burn_the_key() {
 async fn an_unknown_order_is_not_found_on_any_route() {
     let shop = shop();
     let order_no = fresh("nowhere");
-    for tail in ["", "/payments", "/events"] {
+    for tail in ["", "/payments", "/refunds", "/events"] {
         let path = format!("/v1/orders/{order_no}{tail}");
         shop.get(&path).send().await.problem(404, "order_not_found");
     }
-    let answer = shop.pay(&order_no, &fresh("k"), 1).await;
-    answer.problem(404, "order_not_found");
+    for tail in ["pay", "ship", "complete", "cancel", "refunds"] {
+        let path = format!("/v1/orders/{order_no}/{tail}");
+        let body = match tail {
+            "pay" => json!({"amount": 1}),
+            _ => json!({}),
+        };
+        let answer = shop.command(&path, &fresh("k"), &body).send().await;
+        answer.problem(404, "order_not_found");
+    }
 }
 
 /// Contract, Conventions: 1 to 64 of `A-Z a-z 0-9 . _ : -`.

@@ -8,15 +8,24 @@ use crate::support::names::fresh;
 use crate::target::{api_key, shop, stranger};
 
 /// Routes below `/v1` and the methods they take.
-const ROUTES: [(&str, &[Method]); 10] = [
+const ROUTES: [(&str, &[Method]); 19] = [
     ("/v1/tokens", &[Method::POST]),
     ("/v1/orders", &[Method::GET, Method::POST]),
     ("/v1/orders/x", &[Method::GET]),
     ("/v1/orders/x/pay", &[Method::POST]),
+    ("/v1/orders/x/ship", &[Method::POST]),
+    ("/v1/orders/x/complete", &[Method::POST]),
+    ("/v1/orders/x/cancel", &[Method::POST]),
+    ("/v1/orders/x/refunds", &[Method::GET, Method::POST]),
     ("/v1/orders/x/payments", &[Method::GET]),
     ("/v1/orders/x/events", &[Method::GET]),
     ("/v1/pay", &[Method::POST]),
     ("/v1/payments/x", &[Method::GET]),
+    ("/v1/coupons/x", &[Method::PUT]),
+    ("/v1/coupons/x/grants", &[Method::POST]),
+    ("/v1/users/x/profile", &[Method::PATCH]),
+    ("/v1/messages", &[Method::POST]),
+    ("/v1/events", &[Method::POST]),
     ("/v1/accounts/x/deposits", &[Method::POST]),
     ("/v1/accounts/x", &[Method::GET]),
 ];

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::support::client::Shop;
 use crate::support::server::Server;
-use crate::support::site::{KEY_A, KEY_B, Site};
+use crate::support::site::{ADMIN_KEY, KEY_A, KEY_B, Site};
 
 struct Target {
     base: String,
@@ -38,6 +38,19 @@ pub fn shop() -> Shop {
 /// The service as the second merchant sees it.
 pub fn other_shop() -> Shop {
     Shop::new(&TARGET.base, &TARGET.keys[1])
+}
+
+/// The service as its operator sees it.
+pub fn admin() -> Shop {
+    Shop::new(&TARGET.base, &admin_key())
+}
+
+/// The key of the operator.
+pub fn admin_key() -> String {
+    match std::env::var("PAYONCE_URL") {
+        Ok(_) => std::env::var("PAYONCE_ADMIN_KEY").expect("PAYONCE_ADMIN_KEY beside PAYONCE_URL"),
+        Err(_) => ADMIN_KEY.to_owned(),
+    }
 }
 
 /// The service as somebody without any key sees it.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::client::{Call, pay_path};
+use crate::support::client::{Call, order_body, pay_path};
 use crate::support::names::fresh;
 use crate::support::shapes;
 use crate::target::{other_shop, shop, stranger};
@@ -107,6 +107,44 @@ async fn a_refused_request_does_not_burn_its_token() {
     let malformed = pay(json!({"amount": "5"})).send().await;
     malformed.body_invalid("amount");
     pay(json!({"amount": 5})).send().await.first(200);
+}
+
+/// Invariant 13: a form that is submitted twice, at once or later, is one order.
+#[tokio::test]
+async fn a_form_submitted_twice_creates_one_order() {
+    let shop = shop();
+    let user_id = fresh("user");
+    let token = shop.token().await;
+    let body = json!({"user_id": user_id, "amount": 10, "currency": "EUR"});
+    let submit = shop.post("/v1/orders").header("submit-token", &token);
+    let submit = submit.json(&body);
+    let (first, second) = tokio::join!(submit.settled(), submit.settled());
+    first.ok(201);
+    second.equals(&first);
+    assert_ne!(first.replayed(), second.replayed());
+    submit.send().await.replays(&first);
+    let path = format!("/v1/orders?user_id={user_id}");
+    let page = shop.get(&path).send().await.ok(200);
+    assert_eq!(page["data"].as_array().unwrap().len(), 1);
+}
+
+/// Invariant 13: a form that was refused is corrected and submitted with the same token.
+#[tokio::test]
+async fn a_refused_form_does_not_burn_its_token() {
+    let shop = shop();
+    let taken = shop.order_of(&fresh("user"), 10).await;
+    let order_no = fresh("order");
+    let token = shop.token().await;
+    let submit = |order_no: &str, amount| {
+        let body = order_body(order_no, "u", amount);
+        let call = shop.post("/v1/orders").header("submit-token", &token);
+        call.json(&body).send()
+    };
+    submit(&order_no, 0).await.body_invalid("amount");
+    submit(&taken, 10).await.problem(409, "order_exists");
+    submit(&order_no, 10).await.first(201);
+    let again = submit(&taken, 10).await;
+    again.problem(422, "idempotency_key_reused");
 }
 
 /// Contract, Routes: `/v1/pay` takes the token in its body; the walk: it is not part of the

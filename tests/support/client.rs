@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::names::fresh;
+use super::wait::eventually;
 
 /// Far above any wait of the contract: only a hanging server meets it.
 const HANGING: Duration = Duration::from_secs(90);
@@ -111,6 +112,56 @@ impl Shop {
         self.order_of(&user_id, amount).await
     }
 
+    /// Creates an order that is paid.
+    pub async fn paid(&self, amount: u64) -> String {
+        let order_no = self.payable(amount).await;
+        self.pay(&order_no, &fresh("pay"), amount).await.first(200);
+        order_no
+    }
+
+    /// The call that ships, completes or cancels an order.
+    pub fn move_call(&self, order_no: &str, verb: &str, key: &str) -> Call {
+        self.command(&format!("/v1/orders/{order_no}/{verb}"), key, &json!({}))
+    }
+
+    /// The call that refunds a part of an order.
+    pub fn refund_call(&self, order_no: &str, key: &str, amount: u64) -> Call {
+        let body = json!({"amount": amount});
+        self.command(&refunds_path(order_no), key, &body)
+    }
+
+    /// The call that grants a coupon.
+    pub fn grant_call(&self, activity_id: &str, key: &str, user_id: &str) -> Call {
+        let path = format!("/v1/coupons/{activity_id}/grants");
+        self.command(&path, key, &json!({"user_id": user_id}))
+    }
+
+    /// Sets or lifts the limit of an activity.
+    pub async fn limit(&self, activity_id: &str, limit: Option<u64>) -> Value {
+        let path = format!("/v1/coupons/{activity_id}");
+        let call = self.request(Method::PUT, &path);
+        call.json(&json!({"limit": limit})).send().await.first(200)
+    }
+
+    /// The call that changes a profile.
+    pub fn profile_call(&self, user_id: &str, key: &str, patch: &Value) -> Call {
+        let path = format!("/v1/users/{user_id}/profile");
+        self.request(Method::PATCH, &path).key(key).json(patch)
+    }
+
+    /// All refunds of an order.
+    pub async fn refunds(&self, order_no: &str) -> Vec<Value> {
+        let page = self.get(&refunds_path(order_no)).send().await.ok(200);
+        page["data"].as_array().expect("data").clone()
+    }
+
+    /// The audit trail of an order.
+    pub async fn trail(&self, order_no: &str) -> Vec<Value> {
+        let path = format!("/v1/orders/{order_no}/events");
+        let page = self.get(&path).send().await.ok(200);
+        page["data"].as_array().expect("data").clone()
+    }
+
     /// The order as it is now.
     pub async fn order(&self, order_no: &str) -> Value {
         let path = format!("/v1/orders/{order_no}");
@@ -143,6 +194,11 @@ impl Shop {
 /// The path that pays an order.
 pub fn pay_path(order_no: &str) -> String {
     format!("/v1/orders/{order_no}/pay")
+}
+
+/// The path of an order's refunds.
+pub fn refunds_path(order_no: &str) -> String {
+    format!("/v1/orders/{order_no}/refunds")
 }
 
 /// A query value in which nothing has a meaning of its own.
@@ -233,6 +289,16 @@ impl Call {
         let shown = format!("{} {}", self.method, self.url);
         let answer = self.attempt().await;
         answer.unwrap_or_else(|error| panic!("{shown}: {error:?}"))
+    }
+
+    /// Sends the request until it gets an answer that is final, as a client told `retryable` does.
+    pub async fn settled(&self) -> Answer {
+        eventually("a final answer", async || {
+            let answer = self.clone().send().await;
+            let again = matches!(answer.status, 409 | 503) && answer.json()["retryable"] == true;
+            (!again).then_some(answer)
+        })
+        .await
     }
 
     /// Sends the request; the server may die under it.

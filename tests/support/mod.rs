@@ -12,6 +12,7 @@ pub mod answer;
 pub mod client;
 pub mod names;
 pub mod oracle;
+pub mod receiver;
 pub mod server;
 pub mod shapes;
 pub mod site;

@@ -20,7 +20,7 @@ pub fn audit(site: &Site) -> Books {
 
 /// How many journal rows a merchant has under this key.
 pub fn journal_rows(site: &Site, key: &str) -> i64 {
-    let sql = "SELECT count(*) FROM operations WHERE idempotency_key = ?1";
+    let sql = "SELECT count(*) FROM journal WHERE idempotency_key = ?1";
     let connection = stores::open(&site.database());
     let count = connection.query_row(sql, [key], |row| row.get(0));
     count.expect("a count")

@@ -4,13 +4,14 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// Every problem code of the contract that the routes built so far can answer.
-pub const CODES: [&str; 26] = [
+pub const CODES: [&str; 31] = [
     "body_invalid",
     "query_invalid",
     "idempotency_key_missing",
     "idempotency_key_invalid",
     "token_invalid",
     "unauthorized",
+    "forbidden",
     "insufficient_funds",
     "not_found",
     "order_not_found",
@@ -20,14 +21,18 @@ pub const CODES: [&str; 26] = [
     "order_already_paid",
     "order_exists",
     "request_no_used",
+    "refund_no_used",
+    "coupon_exhausted",
     "idempotency_in_progress",
     "token_expired",
     "body_too_large",
     "media_type_unsupported",
     "method_not_allowed",
     "idempotency_key_reused",
+    "idempotency_key_expired",
     "amount_mismatch",
     "currency_mismatch",
+    "refund_exceeds_payment",
     "storage_unavailable",
     "busy",
     "not_configured",
@@ -98,6 +103,61 @@ pub fn payment(value: &Value) {
     }
     time(&value["created_at"]);
     time(&value["updated_at"]);
+}
+
+#[track_caller]
+pub fn refund(value: &Value) {
+    members(
+        value,
+        &[
+            "refund_id",
+            "order_no",
+            "payment_id",
+            "refund_no",
+            "amount",
+            "currency",
+            "status",
+            "reason",
+            "created_at",
+        ],
+    );
+    server_id(&value["refund_id"], "ref_");
+    server_id(&value["payment_id"], "pay_");
+    client_id(&value["order_no"]);
+    client_id(&value["refund_no"]);
+    money(&value["amount"]);
+    currency(&value["currency"]);
+    assert_eq!(text(&value["status"]), "succeeded");
+    assert!(value["reason"].is_null() || value["reason"].is_string());
+    time(&value["created_at"]);
+}
+
+#[track_caller]
+pub fn grant(value: &Value) {
+    members(value, &["grant_id", "activity_id", "user_id", "created_at"]);
+    server_id(&value["grant_id"], "gra_");
+    client_id(&value["activity_id"]);
+    client_id(&value["user_id"]);
+    time(&value["created_at"]);
+}
+
+#[track_caller]
+pub fn profile(value: &Value) {
+    members(value, &["user_id", "fields", "updated_at"]);
+    client_id(&value["user_id"]);
+    let fields = value["fields"].as_object().expect("fields: an object");
+    assert!(fields.values().all(Value::is_string), "{value}");
+    time(&value["updated_at"]);
+}
+
+#[track_caller]
+pub fn message(value: &Value) {
+    members(value, &["message_id", "kind", "to", "status", "created_at"]);
+    server_id(&value["message_id"], "msg_");
+    assert!(["sms", "email"].contains(&text(&value["kind"])));
+    text(&value["to"]);
+    assert_eq!(text(&value["status"]), "queued");
+    time(&value["created_at"]);
 }
 
 #[track_caller]
@@ -269,7 +329,7 @@ fn server_id(value: &Value, prefix: &str) {
 
 /// RFC 3339 in UTC with milliseconds: `2026-08-01T12:00:00.000Z`.
 #[track_caller]
-fn time(value: &Value) {
+pub fn time(value: &Value) {
     let time = text(value);
     let pattern = "dddd-dd-ddTdd:dd:dd.dddZ";
     let fits = |(byte, wanted): (u8, u8)| match wanted {

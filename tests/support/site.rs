@@ -9,12 +9,14 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::client::Shop;
+use super::receiver::{Receiver, SECRET};
 use super::server::Server;
 use super::stores;
 
 /// The API keys of the two merchants of a site, made to be found should they ever leak.
 pub const KEY_A: &str = "apikey-shop-a-9b1c55e07d";
 pub const KEY_B: &str = "apikey-shop-b-4e8a70f3c2";
+pub const ADMIN_KEY: &str = "adminkey-2f6d90b1e8ac";
 pub const TOKEN_SECRET: &str = "tokensecret-c07e3b98d15f4a62";
 
 /// A temporary data directory and the variables its hosts get. Clones share the directory.
@@ -31,6 +33,7 @@ impl Site {
         Self::bare()
             .variable("api_keys", format!("shop-a={KEY_A},shop-b={KEY_B}"))
             .variable("token_secret", TOKEN_SECRET)
+            .variable("admin_key", ADMIN_KEY)
     }
 
     /// No configuration at all.
@@ -45,6 +48,20 @@ impl Site {
     pub fn variable(mut self, name: &'static str, value: impl ToString) -> Self {
         self.variables.insert(name, value.to_string());
         self
+    }
+
+    /// Sends events to a receiver.
+    pub fn notifying(self, receiver: &Receiver) -> Self {
+        self.variable("notify_url", receiver.url())
+            .variable("notify_host", receiver.origin())
+            .variable("notify_secret", SECRET)
+    }
+
+    /// Sends messages to customers to a receiver.
+    pub fn messaging(self, receiver: &Receiver) -> Self {
+        self.variable("sms_gateway_url", receiver.url())
+            .variable("sms_gateway_host", receiver.origin())
+            .variable("notify_secret", SECRET)
     }
 
     /// Takes a variable away.
@@ -139,6 +156,11 @@ impl Server {
     /// The service as merchant `shop-b` sees it.
     pub fn other_shop(&self) -> Shop {
         Shop::new(&self.base, KEY_B)
+    }
+
+    /// The service as its operator sees it.
+    pub fn admin(&self) -> Shop {
+        Shop::new(&self.base, ADMIN_KEY)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::order_subject;
 use crate::domain::{
     Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Metadata, Operation,
     Order, OrderStatus, Problem, Snapshot,
@@ -30,9 +31,7 @@ impl Command for CreateOrder {
     }
 
     fn subject(&self) -> Option<String> {
-        self.order_no
-            .as_ref()
-            .map(|order_no| format!("order/{}", order_no.as_str()))
+        self.order_no.as_ref().map(order_subject)
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::order_subject;
 use crate::domain::{
     Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation, Order,
     OrderEvent, OrderStatus, Payment, PaymentStatus, Problem, Snapshot,
@@ -41,24 +42,24 @@ impl Command for PayOrder {
     }
 
     fn subject(&self) -> Option<String> {
-        Some(format!("order/{}", self.order_no.as_str()))
+        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {
-        let Some(order) = &snapshot.order else {
-            let detail = format!("there is no order {}", self.order_no.as_str());
-            return Decision::Refuse(Problem::new(Code::OrderNotFound, detail));
-        };
+        self.operation_on(snapshot, given).into()
+    }
+}
+
+impl PayOrder {
+    fn operation_on(&self, snapshot: &Snapshot, given: &Given) -> Result<Operation, Problem> {
+        let order = snapshot.order(&self.order_no)?;
         if let Some(problem) = self.refusal(order, snapshot) {
-            return Decision::Refuse(problem);
+            return Err(problem);
         }
         let event = match self.payment_method {
             PaymentMethod::Wallet => OrderEvent::PayByWallet,
         };
-        let Some(to_status) = order.status.after(event) else {
-            let detail = format!("the order is {} and cannot be paid", order.status.name());
-            return Decision::Refuse(Problem::new(Code::OrderStateInvalid, detail));
-        };
+        let paid = order.after(event, given.now)?;
 
         let request_no = self
             .request_no
@@ -67,7 +68,7 @@ impl Command for PayOrder {
         let covered = snapshot
             .balance
             .is_some_and(|balance| balance >= order.amount.get());
-        let mut row = if covered {
+        let row = if covered {
             let payment = Payment {
                 payment_id: format!("pay_{}", given.subject),
                 order_no: order.order_no.clone(),
@@ -80,12 +81,12 @@ impl Command for PayOrder {
                 created_at: given.now,
                 updated_at: given.now,
             };
-            let mut row = Operation::applied(self.operation(), given, 200, &payment, "order.paid");
-            row.subject_id = Some(payment.payment_id);
-            row.details = Some(json!({ "channel": payment.channel }));
-            row.to_status = Some(to_status);
-            row.version = order.version.checked_add(1);
-            row
+            Operation {
+                subject_id: Some(payment.payment_id.clone()),
+                details: Some(json!({ "channel": payment.channel })),
+                ..Operation::applied(self.operation(), given, 200, &payment, "order.paid")
+                    .moving(order, &paid)
+            }
         } else {
             let detail = format!(
                 "the wallet of {} does not cover {} {}",
@@ -93,23 +94,17 @@ impl Command for PayOrder {
                 order.amount.get(),
                 order.currency.code()
             );
-            let mut row =
-                Operation::declined(self.operation(), given, Code::InsufficientFunds, detail);
-            row.to_status = Some(order.status);
-            row.version = Some(order.version);
-            row
+            Operation::declined(self.operation(), given, Code::InsufficientFunds, detail)
+                .moving(order, order)
         };
-        row.order_no = Some(order.order_no.clone());
-        row.user_id = Some(order.user_id.clone());
-        row.from_status = Some(order.status);
-        row.amount = Some(order.amount);
-        row.currency = Some(order.currency);
-        row.reference = Some(request_no.as_str().to_owned());
-        Decision::Append(Box::new(row))
+        Ok(Operation {
+            amount: Some(order.amount),
+            currency: Some(order.currency),
+            reference: Some(request_no.as_str().to_owned()),
+            ..row
+        })
     }
-}
 
-impl PayOrder {
     /// What stands against paying, apart from the balance. The state of the order comes first: it is
     /// what the sender of a late duplicate needs to hear.
     fn refusal(&self, order: &Order, snapshot: &Snapshot) -> Option<Problem> {

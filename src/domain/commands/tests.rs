@@ -42,7 +42,7 @@ prop_compose! {
             amount,
             currency,
             status,
-            refunded_amount: 0,
+            refunded_amount: if status == OrderStatus::Refunded { amount.get() } else { 0 },
             version,
             metadata: Metadata::default(),
             created_at: Timestamp::from_millis(0),
@@ -87,6 +87,7 @@ proptest! {
             balance,
             live_payment: None,
             request_no_payment: (request_no.is_some() && request_no_used).then(|| payment("r1")),
+            ..Snapshot::default()
         };
         let command = PayOrder {
             order_no: id("o1"), amount, currency, request_no, payment_method: PaymentMethod::Wallet,
@@ -157,6 +158,136 @@ proptest! {
             _ => false,
         };
         prop_assert_eq!(already_paid, paid);
+    }
+
+    /// Invariant 6: each command moves an order along its own edge of the state machine, and nothing else.
+    #[test]
+    fn an_order_moves_along_the_table_or_stays(order in proptest::option::weighted(0.9, order())) {
+        use OrderStatus::*;
+        let order_no = || id("o1");
+        let commands: [(Box<dyn Command>, &[OrderStatus], OrderStatus); 3] = [
+            (Box::new(ShipOrder { order_no: order_no(), tracking_no: None }), &[Paid], Shipped),
+            (Box::new(CompleteOrder { order_no: order_no() }), &[Shipped], Completed),
+            (Box::new(CancelOrder { order_no: order_no() }), &[Pending, Failed], Cancelled),
+        ];
+        let snapshot = Snapshot { order: order.clone(), ..Snapshot::default() };
+        for (command, from, to) in commands {
+            match (command.decide(&snapshot, &given()), &order) {
+                (Decision::Append(row), Some(order)) => {
+                    prop_assert!(from.contains(&order.status));
+                    prop_assert_eq!(row.from_status, Some(order.status));
+                    prop_assert_eq!(row.to_status, Some(to));
+                    prop_assert_eq!(row.version, Some(order.version + 1));
+                    let body = body(&row);
+                    prop_assert_eq!(&body["status"], to.name());
+                    prop_assert_eq!(&body["version"], order.version + 1);
+                    prop_assert_eq!(&body["refunded_amount"], order.refunded_amount);
+                }
+                (Decision::Refuse(problem), Some(order)) => {
+                    prop_assert!(!from.contains(&order.status));
+                    prop_assert_eq!(problem.code, Code::OrderStateInvalid);
+                    prop_assert!(problem.detail.contains(order.status.name()));
+                }
+                (decision, None) => prop_assert!(
+                    matches!(&decision, Decision::Refuse(problem) if problem.code == Code::OrderNotFound)
+                ),
+            }
+        }
+    }
+
+    /// Invariant 7: refunds never add up to more than was paid, and the order is refunded exactly when
+    /// they add up to it.
+    #[test]
+    fn a_refund_is_made_exactly_when_enough_is_left(
+        order in order(),
+        part in 0i64..4,
+        amount in proptest::option::of(amount()),
+        balance in prop_oneof![9 => 0i64..9, 1 => Just(MAX_AMOUNT)],
+        refund_no_used in proptest::bool::weighted(0.1),
+        succeeded in proptest::bool::weighted(0.9),
+    ) {
+        use OrderStatus::*;
+        let refundable = matches!(order.status, Paid | Shipped | Completed);
+        let refunded_amount = if refundable { part.min(order.amount.get() - 1) } else { order.refunded_amount };
+        let order = Order { refunded_amount, ..order };
+        let mut live = payment("r1");
+        if !succeeded {
+            live.status = PaymentStatus::Processing;
+        }
+        let snapshot = Snapshot {
+            order: Some(order.clone()),
+            balance: Some(balance),
+            live_payment: Some(live),
+            refund_no_used,
+            ..Snapshot::default()
+        };
+        let command = RefundOrder { order_no: id("o1"), amount, refund_no: Some(id("f1")), reason: None };
+        let left = order.amount.get() - order.refunded_amount;
+        let wanted = amount.map_or(left, Amount::get);
+        let room = i128::from(balance) + i128::from(wanted) <= i128::from(MAX_AMOUNT);
+        let fits = refundable && wanted <= left && room && !refund_no_used && succeeded;
+        match command.decide(&snapshot, &given()) {
+            Decision::Append(row) => {
+                prop_assert!(fits);
+                prop_assert_eq!(row.amount.map(Amount::get), Some(wanted));
+                let to_status = if wanted == left { Refunded } else { order.status };
+                prop_assert_eq!((row.from_status, row.to_status), (Some(order.status), Some(to_status)));
+                prop_assert_eq!(row.version, Some(order.version + 1));
+                prop_assert_eq!(&body(&row)["amount"], wanted);
+                prop_assert_eq!(&body(&row)["payment_id"], "pay_1");
+            }
+            Decision::Refuse(problem) => {
+                prop_assert!(!fits);
+                let expected = if refund_no_used {
+                    Code::RefundNoUsed
+                } else if !refundable {
+                    Code::OrderStateInvalid
+                } else if wanted > left {
+                    Code::RefundExceedsPayment
+                } else if !room {
+                    Code::BodyInvalid
+                } else {
+                    Code::OrderStateInvalid
+                };
+                prop_assert_eq!(problem.code, expected);
+            }
+        }
+    }
+
+    /// A user has one grant of an activity for ever, and new ones are made while its limit allows.
+    #[test]
+    fn a_coupon_is_granted_once_and_within_the_limit(
+        has_one in proptest::bool::ANY,
+        activity in proptest::option::of((proptest::option::of(0i64..4), 0i64..4)),
+    ) {
+        let grant = has_one.then(|| Grant {
+            grant_id: "gra_1".to_owned(),
+            activity_id: id("c1"),
+            user_id: id("u1"),
+            created_at: Timestamp::from_millis(0),
+        });
+        let exhausted = matches!(activity, Some((Some(limit), granted)) if granted >= limit);
+        let activity = activity.map(|(limit, granted)| Activity {
+            activity_id: id("c1"),
+            limit: limit.map(|limit| limit.try_into().unwrap()),
+            granted,
+        });
+        let snapshot = Snapshot { activity, grant: grant.clone(), ..Snapshot::default() };
+        let command = GrantCoupon { activity_id: id("c1"), user_id: id("u1") };
+        match command.decide(&snapshot, &given()) {
+            Decision::Append(row) => {
+                prop_assert!(has_one || !exhausted);
+                prop_assert_eq!(row.answer.status, if has_one { 200 } else { 201 });
+                prop_assert_eq!(row.event_id.is_some(), !has_one);
+                if let Some(grant) = grant {
+                    prop_assert_eq!(body(&row), serde_json::to_value(&grant).unwrap());
+                }
+            }
+            Decision::Refuse(problem) => {
+                prop_assert!(!has_one && exhausted);
+                prop_assert_eq!(problem.code, Code::CouponExhausted);
+            }
+        }
     }
 
     /// Invariant 5: no balance leaves the range that is exact everywhere.

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::Shared;
 use crate::domain::commands::DepositMoney;
 use crate::domain::{Amount, Code, Currency, Identifier, PlainText, Problem};
+use crate::http::body::Body;
 use crate::http::extract::{Merchant, PathId, Submission};
+use crate::http::intent::Intent;
 use crate::http::respond::Result;
 use crate::store::queries::{self, Balance};
 
@@ -20,21 +22,27 @@ struct DepositBody {
     reference: Option<PlainText>,
 }
 
-/// `POST /v1/accounts/{user_id}/deposits`: 201 with the deposit.
-pub(crate) async fn deposit(user_id: PathId, submission: Submission) -> Result {
+/// Reads `account.deposit`.
+pub(in crate::http) fn deposit_intent(user_id: PathId, body: &Body) -> Result<Intent> {
     let user_id = user_id.or(Code::AccountNotFound)?;
     let DepositBody {
         amount,
         currency,
         reference,
-    } = submission.body()?;
+    } = body.required()?;
     let command = DepositMoney {
         user_id: user_id.clone(),
         amount,
         currency,
         reference,
     };
-    submission.perform(command, &[user_id.as_str()], None).await
+    Ok(Intent::about(user_id, command))
+}
+
+/// `POST /v1/accounts/{user_id}/deposits`: 201 with the deposit.
+pub(crate) async fn deposit(user_id: PathId, submission: Submission) -> Result {
+    let intent = deposit_intent(user_id, &submission.body)?;
+    submission.perform(intent).await
 }
 
 #[derive(Serialize)]

@@ -7,10 +7,14 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
-use crate::domain::commands::CreateOrder;
-use crate::domain::{Amount, Code, Currency, Identifier, Metadata, Order, OrderStatus, Problem};
+use super::{Nothing, Shared};
+use crate::domain::commands::{CancelOrder, CompleteOrder, CreateOrder, ShipOrder};
+use crate::domain::{
+    Amount, Code, Currency, Identifier, Metadata, Order, OrderStatus, PlainText, Problem,
+};
+use crate::http::body::Body;
 use crate::http::extract::{Merchant, PathId, QueryOf, Submission};
+use crate::http::intent::Intent;
 use crate::http::respond::{Result, list as list_of};
 use crate::store::Database;
 use crate::store::queries::{self, OrderFilter};
@@ -22,33 +26,86 @@ struct CreateBody {
     user_id: Identifier,
     amount: Amount,
     currency: Currency,
-    #[serde(default)]
     metadata: Option<Metadata>,
 }
 
-/// `POST /v1/orders`: 201 with the order.
-pub(crate) async fn create(submission: Submission) -> Result {
+/// Reads `order.create`.
+pub(in crate::http) fn create_intent(body: &Body) -> Result<Intent> {
     let CreateBody {
         order_no,
         user_id,
         amount,
         currency,
         metadata,
-    } = submission.body()?;
-    let metadata = metadata.unwrap_or_default();
-    submission
-        .perform(
-            CreateOrder {
-                order_no,
-                user_id,
-                amount,
-                currency,
-                metadata,
-            },
-            &[],
-            None,
-        )
-        .await
+    } = body.required()?;
+    Ok(Intent::new(CreateOrder {
+        order_no,
+        user_id,
+        amount,
+        currency,
+        metadata: metadata.unwrap_or_default(),
+    }))
+}
+
+/// `POST /v1/orders`: 201 with the order.
+pub(crate) async fn create(submission: Submission) -> Result {
+    let intent = create_intent(&submission.body)?;
+    submission.perform(intent).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShipBody {
+    tracking_no: Option<PlainText>,
+}
+
+/// Reads `order.ship`.
+pub(in crate::http) fn ship_intent(order_no: PathId, body: &Body) -> Result<Intent> {
+    let order_no = order_no.or(Code::OrderNotFound)?;
+    let ShipBody { tracking_no } = body.optional()?;
+    let command = ShipOrder {
+        order_no: order_no.clone(),
+        tracking_no,
+    };
+    Ok(Intent::about(order_no, command))
+}
+
+/// `POST /v1/orders/{order_no}/ship`: 200 with the order.
+pub(crate) async fn ship(order_no: PathId, submission: Submission) -> Result {
+    let intent = ship_intent(order_no, &submission.body)?;
+    submission.perform(intent).await
+}
+
+/// Reads `order.complete`.
+pub(in crate::http) fn complete_intent(order_no: PathId, body: &Body) -> Result<Intent> {
+    let order_no = order_no.or(Code::OrderNotFound)?;
+    let Nothing {} = body.optional()?;
+    let command = CompleteOrder {
+        order_no: order_no.clone(),
+    };
+    Ok(Intent::about(order_no, command))
+}
+
+/// `POST /v1/orders/{order_no}/complete`: 200 with the order.
+pub(crate) async fn complete(order_no: PathId, submission: Submission) -> Result {
+    let intent = complete_intent(order_no, &submission.body)?;
+    submission.perform(intent).await
+}
+
+/// Reads `order.cancel`.
+pub(in crate::http) fn cancel_intent(order_no: PathId, body: &Body) -> Result<Intent> {
+    let order_no = order_no.or(Code::OrderNotFound)?;
+    let Nothing {} = body.optional()?;
+    let command = CancelOrder {
+        order_no: order_no.clone(),
+    };
+    Ok(Intent::about(order_no, command))
+}
+
+/// `POST /v1/orders/{order_no}/cancel`: 200 with the order.
+pub(crate) async fn cancel(order_no: PathId, submission: Submission) -> Result {
+    let intent = cancel_intent(order_no, &submission.body)?;
+    submission.perform(intent).await
 }
 
 /// `GET /v1/orders/{order_no}`: 200 with the order.

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use super::{Shared, orders};
 use crate::domain::commands::{PayOrder, PaymentMethod};
 use crate::domain::{Amount, Code, Currency, Identifier, Payment, Problem};
+use crate::http::body::Body;
 use crate::http::extract::{Merchant, PathId, QueryOf, Submission};
+use crate::http::intent::Intent;
 use crate::http::respond::{Result, list};
 use crate::idempotency::IdempotencyKey;
 use crate::store::queries;
@@ -22,27 +24,30 @@ struct PayOrderBody {
     payment_method: Option<PaymentMethod>,
 }
 
-/// `POST /v1/orders/{order_no}/pay`: 200 with the payment.
-pub(crate) async fn pay_order(order_no: PathId, submission: Submission) -> Result {
+/// Reads `order.pay`.
+pub(in crate::http) fn pay_intent(order_no: PathId, body: &Body) -> Result<Intent> {
     let order_no = order_no.or(Code::OrderNotFound)?;
     let PayOrderBody {
         amount,
         request_no,
         currency,
         payment_method,
-    } = submission.body()?;
+    } = body.required()?;
     let default_key = request_no.as_ref().map(IdempotencyKey::of_request_no);
-    let payment_method = payment_method.unwrap_or(PaymentMethod::Wallet);
     let command = PayOrder {
         order_no: order_no.clone(),
         amount,
         currency,
         request_no,
-        payment_method,
+        payment_method: payment_method.unwrap_or(PaymentMethod::Wallet),
     };
-    submission
-        .perform(command, &[order_no.as_str()], default_key)
-        .await
+    Ok(Intent::about(order_no, command).or_key(default_key))
+}
+
+/// `POST /v1/orders/{order_no}/pay`: 200 with the payment.
+pub(crate) async fn pay_order(order_no: PathId, submission: Submission) -> Result {
+    let intent = pay_intent(order_no, &submission.body)?;
+    submission.perform(intent).await
 }
 
 #[derive(Deserialize)]
@@ -62,7 +67,7 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
         request_no,
         amount,
         ..
-    } = submission.body()?;
+    } = submission.body.required()?;
     submission.take_token();
     let default_key = Some(IdempotencyKey::of_request_no(&request_no));
     let command = PayOrder {
@@ -72,7 +77,8 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
         request_no: Some(request_no),
         payment_method: PaymentMethod::Wallet,
     };
-    submission.perform(command, &[], default_key).await
+    let intent = Intent::new(command).or_key(default_key);
+    submission.perform(intent).await
 }
 
 /// `GET /v1/orders/{order_no}/payments`: 200 with the payments of an order.

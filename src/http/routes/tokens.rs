@@ -4,19 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::Shared;
+use super::{Nothing, Shared};
 use crate::domain::Timestamp;
 use crate::http::extract::Submission;
 use crate::http::respond::Result;
 use crate::idempotency::SubmitToken;
 use crate::runtime;
-
-/// The body is `{}` or none.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 #[derive(Serialize)]
 struct Token {
@@ -26,7 +21,7 @@ struct Token {
 
 /// `POST /v1/tokens`: 201 with a token. Writes nothing, so it needs no key.
 pub(crate) async fn issue(State(app): Shared, submission: Submission) -> Result {
-    let _: Option<Nothing> = submission.body()?;
+    submission.body.optional::<Nothing>()?;
     let config = &app.config;
     let secret = config.token_secret()?;
     let now = runtime::now();

@@ -239,14 +239,15 @@ impl Journal {
                 .collect();
             match statements::write(&self.database, &rows).await {
                 Ok(appended) => {
-                    let problem = Problem::new(Code::Busy, "others keep changing the same thing");
+                    let mut skipped = Vec::new();
                     for (job, operation) in jobs.into_iter().zip(operations) {
                         if appended.contains(&job.entry.id()) {
                             job.reply(Ok(Verdict::Appended(operation.answer)));
                         } else {
-                            again.extend(job.after_attempt(&problem));
+                            skipped.push(job);
                         }
                     }
+                    again.extend(self.after_skip(skipped).await);
                 }
                 Err(error) if error.is_busy() => self.after_error(jobs, error).await,
                 Err(error) => {
@@ -263,6 +264,29 @@ impl Journal {
             }
         }
         self.put_back(again);
+    }
+
+    /// Jobs whose rows were skipped: those to decide anew. Others changed what they are about, or their
+    /// keys were used by operations that are past their retention.
+    async fn after_skip(&self, jobs: Vec<Job>) -> Vec<Job> {
+        if jobs.is_empty() {
+            return jobs;
+        }
+        let entries: Vec<_> = jobs.iter().map(|job| &job.entry).collect();
+        // Without an answer the jobs come back here, or give up.
+        let retired = statements::retired(&self.database, &entries).await;
+        let retired = retired.unwrap_or_default();
+        let busy = Problem::new(Code::Busy, "others keep changing the same thing");
+        let mut again = Vec::new();
+        for job in jobs {
+            if retired.contains(&job.entry.id()) {
+                let detail = "a request with this key was answered before its retention was over";
+                job.reply(Err(Problem::new(Code::IdempotencyKeyExpired, detail)));
+            } else {
+                again.extend(job.after_attempt(&busy));
+            }
+        }
+        again
     }
 
     /// Jobs that had no effect: a lock is worth waiting for, together with what arrives meanwhile.

@@ -10,7 +10,9 @@ use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{Entry, Id, Recorded};
 use crate::domain::{Identifier, Lookup, Operation, Snapshot};
-use crate::store::row::{ORDER_COLUMNS, Row, payment_columns};
+use crate::store::row::{
+    ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, Row, payment_columns,
+};
 use crate::store::{Database, DatabaseError};
 
 /// What the journal holds for a key, and what the rest of the database holds for the command.
@@ -36,7 +38,16 @@ pub(super) async fn write(
     operations: &[(&Entry, &Operation)],
 ) -> Result<BTreeSet<Id>, DatabaseError> {
     let rows = database.execute(WRITE, [new_rows(operations)]).await?;
-    rows.iter().map(appended).collect()
+    rows.iter().map(key_of).collect()
+}
+
+/// Those of the keys that were used by operations past their retention.
+pub(super) async fn retired(
+    database: &Database,
+    entries: &[&Entry],
+) -> Result<BTreeSet<Id>, DatabaseError> {
+    let rows = database.execute(RETIRED, [wanted(entries)]).await?;
+    rows.iter().map(key_of).collect()
 }
 
 fn wanted(entries: &[&Entry]) -> Value {
@@ -62,6 +73,10 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
         balance: row.optional_integer()?,
         live_payment: row.payment()?,
         request_no_payment: row.payment()?,
+        refund_no_used: row.optional_text()?.is_some(),
+        activity: row.activity()?,
+        grant: row.grant()?,
+        profile: row.profile()?,
     };
     Ok((recorded, snapshot))
 }
@@ -82,7 +97,7 @@ fn new_rows(operations: &[(&Entry, &Operation)]) -> Value {
     }))
 }
 
-fn appended(row: &RowResult) -> Result<Id, DatabaseError> {
+fn key_of(row: &RowResult) -> Result<Id, DatabaseError> {
     let row = &mut Row::new(row);
     Ok((row.text()?, row.text()?))
 }
@@ -92,23 +107,37 @@ fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
     Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }
 
+/// Each member of the parameter is taken out once, and then looked up wherever it is wanted.
 fn read_statement() -> String {
     format!(
-        "SELECT op.fingerprint, op.event_id, op.response_status, op.response_location, op.response_body, \
-                {ORDER_COLUMNS}, a.balance, {live}, {used} \
-         FROM json_each(?1) AS wanted \
-         LEFT JOIN operations AS op ON op.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND op.idempotency_key = wanted.value ->> '$.idempotency_key' \
-         LEFT JOIN orders AS o ON o.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND o.order_no = wanted.value ->> '$.order_no' \
-         LEFT JOIN accounts AS a ON a.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND a.user_id = coalesce(o.user_id, wanted.value ->> '$.user_id') \
-           AND a.currency = coalesce(o.currency, wanted.value ->> '$.currency') \
+        "WITH wanted AS MATERIALIZED ( \
+           SELECT key, value ->> '$.merchant_id' AS merchant_id, \
+             value ->> '$.idempotency_key' AS idempotency_key, value ->> '$.order_no' AS order_no, \
+             value ->> '$.request_no' AS request_no, value ->> '$.refund_no' AS refund_no, \
+             value ->> '$.user_id' AS user_id, value ->> '$.currency' AS currency, \
+             value ->> '$.activity_id' AS activity_id, value ->> '$.profile_of' AS profile_of \
+           FROM json_each(?1)) \
+         SELECT op.fingerprint, op.event_id, op.response_status, op.response_location, op.response_body, \
+           {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no, \
+           {ACTIVITY_COLUMNS}, {GRANT_COLUMNS}, {PROFILE_COLUMNS} \
+         FROM wanted AS w \
+         LEFT JOIN operations AS op ON op.merchant_id = w.merchant_id \
+           AND op.idempotency_key = w.idempotency_key \
+         LEFT JOIN orders AS o ON o.merchant_id = w.merchant_id AND o.order_no = w.order_no \
+         LEFT JOIN accounts AS a ON a.merchant_id = w.merchant_id \
+           AND a.user_id = coalesce(o.user_id, w.user_id) \
+           AND a.currency = coalesce(o.currency, w.currency) \
          LEFT JOIN payments AS live ON live.merchant_id = o.merchant_id \
            AND live.order_no = o.order_no AND live.status IN ('processing', 'succeeded') \
-         LEFT JOIN payments AS used ON used.merchant_id = wanted.value ->> '$.merchant_id' \
-           AND used.request_no = wanted.value ->> '$.request_no' \
-         ORDER BY wanted.key",
+         LEFT JOIN payments AS used ON used.merchant_id = w.merchant_id \
+           AND used.request_no = w.request_no \
+         LEFT JOIN refunds AS r ON r.merchant_id = w.merchant_id AND r.refund_no = w.refund_no \
+         LEFT JOIN activities AS c ON c.merchant_id = w.merchant_id \
+           AND c.activity_id = w.activity_id \
+         LEFT JOIN grants AS g ON g.merchant_id = w.merchant_id \
+           AND g.activity_id = w.activity_id AND g.user_id = w.user_id \
+         LEFT JOIN profiles AS p ON p.merchant_id = w.merchant_id AND p.user_id = w.profile_of \
+         ORDER BY w.key",
         live = payment_columns("live"),
         used = payment_columns("used"),
     )
@@ -128,6 +157,10 @@ const WRITE: &str = "INSERT INTO operations (merchant_id, idempotency_key, finge
        value ->> '$.row.answer.body', value ->> '$.row.created_at' \
      FROM json_each(?1) ORDER BY key \
      ON CONFLICT DO NOTHING RETURNING merchant_id, idempotency_key";
+
+const RETIRED: &str = "SELECT merchant_id, idempotency_key FROM json_each(?1) AS wanted \
+     JOIN retired_operations ON merchant_id = wanted.value ->> '$.merchant_id' \
+       AND idempotency_key = wanted.value ->> '$.idempotency_key'";
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 30] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -28,12 +28,12 @@ const RULES: [Rule; 16] = [
     },
     Rule {
         invariant: "2: one journal row for a key",
-        violations: "SELECT merchant_id, idempotency_key, count(*) FROM operations
+        violations: "SELECT merchant_id, idempotency_key, count(*) FROM journal
                      GROUP BY merchant_id, idempotency_key HAVING count(*) > 1",
     },
     Rule {
         invariant: "2: one applied payment in the journal for a paid order",
-        violations: "SELECT merchant_id, order_no, count(*) FROM operations
+        violations: "SELECT merchant_id, order_no, count(*) FROM journal
                      WHERE operation = 'order.pay' AND outcome = 'applied'
                      GROUP BY merchant_id, order_no HAVING count(*) > 1",
     },
@@ -42,7 +42,7 @@ const RULES: [Rule; 16] = [
         violations: "SELECT p.payment_id, j.subject_id FROM
                        (SELECT * FROM payments WHERE status = 'succeeded') p
                      FULL JOIN
-                       (SELECT * FROM operations
+                       (SELECT * FROM journal
                         WHERE operation = 'order.pay' AND outcome = 'applied') j
                      ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
                        AND j.order_no = p.order_no
@@ -50,7 +50,7 @@ const RULES: [Rule; 16] = [
     },
     Rule {
         invariant: "2: only successes and final declines are recorded",
-        violations: "SELECT merchant_id, idempotency_key, response_status FROM operations
+        violations: "SELECT merchant_id, idempotency_key, response_status FROM journal
                      WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
                         OR (outcome = 'applied') <> (response_status < 300)",
     },
@@ -65,16 +65,32 @@ const RULES: [Rule; 16] = [
                      GROUP BY source_id HAVING sum(amount) <> 0 OR count(*) <> 2",
     },
     Rule {
-        invariant: "5: every payment and deposit is booked once",
-        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
-                     WHERE operation IN ('order.pay', 'account.deposit') AND outcome = 'applied'
+        invariant: "5: every payment, refund and deposit is booked once",
+        violations: "SELECT merchant_id, idempotency_key, subject_id FROM journal j
+                     WHERE operation IN ('order.pay', 'order.refund', 'account.deposit')
+                       AND outcome = 'applied'
                        AND (SELECT sum(amount) FROM ledger_entries l
                             WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
     },
     Rule {
+        invariant: "5: a payment goes from the customer's wallet to sales, a refund back",
+        violations: "WITH moved (source_id, merchant_id, order_no, amount) AS (
+                       SELECT payment_id, merchant_id, order_no, -amount FROM payments
+                       WHERE status = 'succeeded'
+                       UNION ALL SELECT refund_id, merchant_id, order_no, amount FROM refunds)
+                     SELECT source_id, amount FROM moved m
+                     WHERE (SELECT l.amount FROM ledger_entries l JOIN orders o
+                              ON o.merchant_id = m.merchant_id AND o.order_no = m.order_no
+                            WHERE l.source_id = m.source_id AND l.currency = o.currency
+                              AND l.account = 'wallet:' || o.user_id) IS NOT m.amount
+                        OR (SELECT l.amount FROM ledger_entries l
+                            WHERE l.source_id = m.source_id AND l.account = 'sales')
+                           IS NOT -m.amount",
+    },
+    Rule {
         invariant: "5: nothing is booked without a journal row",
         violations: "SELECT source_id FROM ledger_entries WHERE source_id NOT IN (
-                       SELECT subject_id FROM operations
+                       SELECT subject_id FROM journal
                        WHERE outcome = 'applied' AND subject_id IS NOT NULL)",
     },
     Rule {
@@ -100,7 +116,7 @@ const RULES: [Rule; 16] = [
         violations: "SELECT merchant_id, order_no, version FROM (
                        SELECT merchant_id, order_no, version, from_status,
                          lag(to_status) OVER moves AS before, row_number() OVER moves AS number
-                       FROM operations WHERE outcome = 'applied' AND order_no IS NOT NULL
+                       FROM journal WHERE outcome = 'applied' AND order_no IS NOT NULL
                        WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
                      WHERE version <> number OR from_status IS NOT before",
     },
@@ -108,7 +124,7 @@ const RULES: [Rule; 16] = [
         invariant: "6: an order is where its last move left it",
         violations: "SELECT o.merchant_id, o.order_no, o.status, o.version FROM orders o
                      WHERE (o.version, o.status) IS NOT (
-                       SELECT version, to_status FROM operations j
+                       SELECT version, to_status FROM journal j
                        WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
                          AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
     },
@@ -116,6 +132,112 @@ const RULES: [Rule; 16] = [
         invariant: "7: 0 <= refunded_amount <= amount",
         violations: "SELECT merchant_id, order_no, refunded_amount FROM orders
                      WHERE refunded_amount NOT BETWEEN 0 AND amount",
+    },
+    Rule {
+        invariant: "7: what was refunded of an order is the sum of its refunds",
+        violations: "SELECT merchant_id, order_no, refunded_amount FROM orders o
+                     WHERE refunded_amount <> (SELECT coalesce(sum(amount), 0) FROM refunds r
+                       WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no)",
+    },
+    Rule {
+        invariant: "7: an order is refunded if and only if all of it was",
+        violations: "SELECT merchant_id, order_no, status, refunded_amount FROM orders
+                     WHERE (status = 'refunded') <> (refunded_amount = amount)",
+    },
+    Rule {
+        invariant: "7: only succeeded payments of the same order are refunded",
+        violations: "SELECT refund_id FROM refunds r WHERE NOT EXISTS (
+                       SELECT 1 FROM payments p WHERE p.payment_id = r.payment_id
+                         AND p.merchant_id = r.merchant_id AND p.order_no = r.order_no
+                         AND p.currency = r.currency AND p.status = 'succeeded')",
+    },
+    Rule {
+        invariant: "2: every refund has its journal row, and the other way round",
+        violations: "SELECT r.refund_id, j.subject_id FROM refunds r
+                     FULL JOIN
+                       (SELECT * FROM journal
+                        WHERE operation = 'order.refund' AND outcome = 'applied') j
+                     ON j.subject_id = r.refund_id AND j.merchant_id = r.merchant_id
+                       AND j.order_no = r.order_no AND j.reference = r.refund_no
+                       AND j.amount = r.amount
+                     WHERE r.refund_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: one grant for a user in an activity",
+        violations: "SELECT merchant_id, activity_id, user_id, count(*) FROM grants
+                     GROUP BY merchant_id, activity_id, user_id HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "2: every grant has the journal row that made it, and the other way round",
+        violations: "SELECT g.grant_id, j.subject_id FROM grants g
+                     FULL JOIN
+                       (SELECT * FROM journal
+                        WHERE operation = 'coupon.grant' AND response_status = 201) j
+                     ON j.subject_id = g.grant_id AND j.merchant_id = g.merchant_id
+                       AND j.reference = g.activity_id AND j.user_id = g.user_id
+                     WHERE g.grant_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: every answer about a grant is about the user's only one",
+        violations: "SELECT merchant_id, idempotency_key, subject_id FROM operations j
+                     WHERE operation = 'coupon.grant' AND NOT EXISTS (
+                       SELECT 1 FROM grants g WHERE g.grant_id = j.subject_id
+                         AND g.grant_id = j.response_body ->> '$.grant_id'
+                         AND g.merchant_id = j.merchant_id AND g.user_id = j.user_id
+                         AND g.activity_id = j.reference)",
+    },
+    Rule {
+        invariant: "an activity counts its grants, and none was made beyond its limit",
+        violations: "SELECT merchant_id, activity_id, granted FROM activities c
+                     WHERE (granted, granted, TRUE) IS NOT (
+                       SELECT count(*), coalesce(max(number), 0),
+                         coalesce(min(number <= coalesce(g.grant_limit, number)), TRUE)
+                       FROM grants g WHERE g.merchant_id = c.merchant_id
+                         AND g.activity_id = c.activity_id)",
+    },
+    Rule {
+        invariant: "2: the version of a profile counts its updates",
+        violations: "SELECT merchant_id, user_id, version FROM profiles p
+                     WHERE version <> (SELECT count(*) FROM journal j
+                       WHERE j.operation = 'profile.update' AND j.merchant_id = p.merchant_id
+                         AND j.user_id = p.user_id)",
+    },
+    Rule {
+        invariant: "2: a profile is what its last update made of it, and when",
+        violations: "SELECT merchant_id, user_id, version FROM profiles p
+                     WHERE EXISTS (SELECT 1 FROM operations j
+                       WHERE j.operation = 'profile.update' AND j.merchant_id = p.merchant_id
+                         AND j.user_id = p.user_id AND j.version >= p.version
+                         AND (j.version, j.created_at, json(j.response_body -> '$.fields'))
+                           IS NOT (p.version, p.updated_at, json(p.fields)))",
+    },
+    Rule {
+        invariant: "12: every message has one event, which carries its text",
+        violations: "SELECT merchant_id, subject_id FROM operations j
+                     WHERE operation = 'message.send' AND created_at >= coalesce(
+                       (SELECT position FROM sweep_positions WHERE store = 'database'), 0)
+                       AND 1 <> (
+                       SELECT count(*) FROM outbox o WHERE o.merchant_id = j.merchant_id
+                         AND o.type = 'message.queued' AND o.subject = j.subject_id
+                         AND length(o.data ->> '$.text') > 0)",
+    },
+    Rule {
+        invariant: "12: every applied operation with an event has one, and no other is there, but for \
+                    those that were delivered and swept",
+        violations: "SELECT type, merchant_id, created_at, sum(told) FROM (
+                       SELECT event_type AS type, merchant_id, created_at, 1 AS told
+                       FROM operations WHERE event_type IS NOT NULL
+                       UNION ALL SELECT type, merchant_id, created_at, -1 FROM outbox)
+                     WHERE created_at >= coalesce(
+                       (SELECT position FROM sweep_positions WHERE store = 'database'), 0)
+                     GROUP BY type, merchant_id, created_at HAVING sum(told) <> 0",
+    },
+    Rule {
+        invariant: "12: every event has one delivery, and is delivered if that was sent",
+        violations: "SELECT o.event_id, d.event_id, state FROM outbox o
+                     FULL JOIN deliveries d ON d.event_id = o.event_id
+                     WHERE o.event_id IS NULL OR d.event_id IS NULL
+                        OR (state = 'sent') <> (delivered_at IS NOT NULL)",
     },
 ];
 
@@ -139,7 +261,7 @@ pub fn audit(database: &Connection) -> Result<Books, String> {
         }
     }
     Ok(Books {
-        journal: count(database, "operations")?,
+        journal: count(database, "journal")?,
         orders: count(database, "orders")?,
         succeeded: count(database, "payments WHERE status = 'succeeded'")?,
     })

@@ -1,5 +1,5 @@
-//! Background writes to the key-value store take about a tenth of an instance's time: Spin's local store
-//! blocks the instance for as long as a write takes.
+//! Background work takes about a tenth of an instance's time: Spin's local key-value store blocks the
+//! instance for as long as a write takes, and a write to the database keeps others out.
 
 use crate::runtime;
 
@@ -7,7 +7,7 @@ use crate::runtime;
 const LONGEST_MS: u64 = 100;
 
 /// Pauses between pieces of background work.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     least_ms: u64,
     pause_ms: u64,
 }

@@ -1,0 +1,284 @@
+//! CloudEvents 1.0 over HTTP: structured mode, where the body is the event, and binary mode, where the
+//! body is its data and the rest is in headers (CloudEvents, HTTP protocol binding 1.0.2, section 3).
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::App;
+use super::body::{Body, read_bytes};
+use super::extract::{Merchant, Submission};
+use super::headers::{Repeated, media_type, single};
+use super::respond::Result;
+use crate::domain::{Code, Problem};
+
+/// The most bytes of an attribute.
+const ATTRIBUTE_LIMIT: usize = 1024;
+
+/// An event, with its data as the body of a request.
+pub(super) struct CloudEvent {
+    /// Without white space.
+    pub source: String,
+    pub id: String,
+    /// The attribute `type`.
+    pub kind: String,
+    pub subject: Option<String>,
+    pub structured: bool,
+    pub submission: Submission,
+}
+
+/// The attributes that mean something here. Others, such as `time` and extensions, are for whoever
+/// transports the event.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+struct Attributes {
+    specversion: String,
+    id: String,
+    source: String,
+    #[serde(rename = "type")]
+    kind: String,
+    subject: Option<String>,
+}
+
+/// The members of a structured event that hold its data.
+#[derive(Debug, Deserialize)]
+struct Data {
+    datacontenttype: Option<String>,
+    data: Option<Value>,
+    data_base64: Option<String>,
+}
+
+impl FromRequest<Arc<App>> for CloudEvent {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self> {
+        let (mut parts, body) = request.into_parts();
+        let Merchant(merchant) = Merchant::from_request_parts(&mut parts, app).await?;
+        let media_type = media_type(&parts.headers).unwrap_or_default();
+        let structured = media_type.starts_with("application/cloudevents");
+        let (attributes, body) = if structured {
+            if media_type != "application/cloudevents+json" {
+                let detail = "send one event, as application/cloudevents+json in UTF-8";
+                return Err(Problem::new(Code::MediaTypeUnsupported, detail));
+            }
+            structured_event(&read_bytes(&parts.headers, body).await?)?
+        } else {
+            let attributes = attributes_in_headers(&parts.headers)?;
+            (attributes, Body::read(&parts.headers, body).await?)
+        };
+        let Attributes {
+            id,
+            source,
+            kind,
+            subject,
+            ..
+        } = checked(attributes)?;
+        Ok(Self {
+            source,
+            id,
+            kind,
+            subject,
+            structured,
+            submission: Submission::without_key(app, merchant, parts, body)?,
+        })
+    }
+}
+
+/// The event in the body.
+fn structured_event(bytes: &[u8]) -> Result<(Attributes, Body)> {
+    let event = Body::parse(bytes)?;
+    let names = event
+        .json()
+        .as_object()
+        .into_iter()
+        .flat_map(|event| event.keys());
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    for name in names {
+        // A misspelt attribute would pass for an extension.
+        if name != "data_base64" && !name.bytes().all(allowed) {
+            let detail = format!("{name} is no attribute: they are of a-z and 0-9");
+            return Err(Problem::at(Code::BodyInvalid, format!("/{name}"), detail));
+        }
+    }
+    let attributes = event.required()?;
+    let Data {
+        datacontenttype,
+        data,
+        data_base64,
+    } = event.required()?;
+    if datacontenttype.is_some_and(|data_type| !is_json(&data_type)) {
+        let detail = "the datacontenttype is application/json";
+        return Err(Problem::new(Code::MediaTypeUnsupported, detail));
+    }
+    let body = match (data, data_base64) {
+        (Some(data), None) => Body::of(data),
+        (None, Some(text)) => match STANDARD.decode(text) {
+            Ok(bytes) => Body::parse(&bytes),
+            Err(error) => {
+                let detail = format!("data_base64 is not base64: {error}");
+                return Err(Problem::at(Code::BodyInvalid, "/data_base64", detail));
+            }
+        },
+        (None, None) => Ok(Body::none()),
+        (Some(_), Some(_)) => {
+            let detail = "an event has data or data_base64, and not both";
+            return Err(Problem::at(Code::BodyInvalid, "/data_base64", detail));
+        }
+    };
+    Ok((attributes, body.map_err(|problem| problem.below("/data"))?))
+}
+
+fn is_json(data_type: &str) -> bool {
+    let essence = data_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
+fn attributes_in_headers(headers: &HeaderMap) -> Result<Attributes> {
+    let required = |name: &'static str| {
+        attribute(headers, name)?.ok_or_else(|| {
+            let detail = format!("send an event of CloudEvents 1.0: the header {name} is missing");
+            Problem::at(Code::BodyInvalid, format!("#{name}"), detail)
+        })
+    };
+    Ok(Attributes {
+        specversion: required("ce-specversion")?,
+        id: required("ce-id")?,
+        source: required("ce-source")?,
+        kind: required("ce-type")?,
+        subject: attribute(headers, "ce-subject")?,
+    })
+}
+
+/// An attribute in a header, which may be quoted and is percent-encoded (section 3.1.3.2).
+fn attribute(headers: &HeaderMap, name: &'static str) -> Result<Option<String>> {
+    let invalid = |detail: &str| {
+        let detail = format!("the header {name} {detail}");
+        Problem::at(Code::BodyInvalid, format!("#{name}"), detail)
+    };
+    let value = single(headers, &HeaderName::from_static(name))
+        .map_err(|Repeated| invalid("occurs twice"))?;
+    let Some(value) = value else { return Ok(None) };
+    let value = str::from_utf8(value).map_err(|_| invalid("is not UTF-8"))?;
+    let decoded = percent_decode_str(&unquoted(value))
+        .decode_utf8()
+        .map_err(|_| invalid("does not encode UTF-8"))?
+        .into_owned();
+    Ok(Some(decoded))
+}
+
+/// The content of a quoted string (RFC 9110, section 5.6.4), or the value as it is.
+fn unquoted(value: &str) -> String {
+    let Some(quoted) = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+    else {
+        return value.to_owned();
+    };
+    let mut content = String::with_capacity(quoted.len());
+    let mut characters = quoted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => content.extend(characters.next()),
+            other => content.push(other),
+        }
+    }
+    content
+}
+
+/// Attributes that this service can work with.
+fn checked(attributes: Attributes) -> Result<Attributes> {
+    let fault = |name: &str, detail: &str| {
+        let detail = format!("the attribute {name} {detail}");
+        Err(Problem::new(Code::BodyInvalid, detail))
+    };
+    if attributes.specversion != "1.0" {
+        return fault("specversion", "is 1.0");
+    }
+    let Attributes {
+        id, source, kind, ..
+    } = &attributes;
+    for (name, text) in [("source", source), ("id", id), ("type", kind)] {
+        if !(1..=ATTRIBUTE_LIMIT).contains(&text.len()) || text.contains(char::is_control) {
+            return fault(name, "is 1 to 1024 bytes, without control characters");
+        }
+    }
+    // It is a URI reference.
+    if attributes.source.contains(char::is_whitespace) {
+        return fault("source", "has no white space");
+    }
+    Ok(attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |&(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn attributes_in_headers_are_unquoted_and_percent_decoded() {
+        let of = |value| attribute(&headers(&[("ce-id", value)]), "ce-id");
+        for (value, id) in [
+            ("a-1", "a-1"),
+            ("Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro € 😀"),
+            ("\"a \\\"b\\\" %25\"", "a \"b\" %"),
+            ("100%", "100%"),
+        ] {
+            assert_eq!(of(value), Ok(Some(id.to_owned())), "{value}");
+        }
+        assert!(of("%FF").is_err());
+        assert_eq!(attribute(&headers(&[]), "ce-id"), Ok(None));
+        let twice = headers(&[("ce-id", "a"), ("ce-id", "a")]);
+        assert!(attribute(&twice, "ce-id").is_err());
+    }
+
+    #[test]
+    fn a_structured_event_has_its_data_as_json_or_base64() {
+        let event = |members: &str| {
+            let head = r#""specversion":"1.0","id":"1","source":"/q","type":"t""#;
+            structured_event(format!("{{{head}{members}}}").as_bytes())
+        };
+        for members in [
+            r#","data":{"amount":1}"#,
+            r#","data_base64":"eyJhbW91bnQiOjF9""#,
+            r#","data":{"amount":1},"datacontenttype":"application/json; charset=utf-8""#,
+            r#","data":{"amount":1},"time":"2026-11-30T00:00:00Z","traceparent":"x","partition0":7"#,
+        ] {
+            let (attributes, body) = event(members).unwrap();
+            assert_eq!(attributes.source, "/q");
+            assert_eq!(body.json(), &serde_json::json!({"amount": 1}), "{members}");
+        }
+        for none in ["", r#","data":null"#] {
+            let (_, body) = event(none).unwrap();
+            assert_eq!(body.json(), &serde_json::json!({}));
+        }
+        for bad in [
+            r#","data":[1]"#,
+            r#","data":"{}""#,
+            r#","data":{},"data_base64":"e30=""#,
+            r#","data_base64":"e30""#,
+            r#","data_base64":"WzFd""#,
+            r#","data":{},"datacontenttype":"text/plain""#,
+            r#","Subject":"o1""#,
+            r#","order_no":"o1""#,
+            r#","id":"2""#,
+        ] {
+            assert!(event(bad).is_err(), "{bad}");
+        }
+    }
+}
