@@ -339,7 +339,12 @@ pub fn exhaustive() -> Vec<Scenario> {
             Scenario::new(format!("{what}-{name}"), kind, clients.clone(), limits)
         };
         all.push(scenario("crash", Kind::CrashPoints, &one, crashes(1)));
-        all.push(scenario("crash-twice", Kind::CrashPairs, &one, crashes(2)));
+        // How claims are written depends on no operation.
+        let pairs = Limits {
+            crashes: 2,
+            ..early((name == "pay").into())
+        };
+        all.push(scenario("crash-twice", Kind::CrashPairs, &one, pairs));
         let other = Client::new(&deposit("poor", 3), &Key::Given("other"), 0);
         let mut both = one.clone();
         both.push(other);
@@ -367,7 +372,10 @@ pub fn exhaustive() -> Vec<Scenario> {
             Scenario::new(format!("{what}-{name}"), kind, clients.to_vec(), limits)
         };
         // Slow calls add most of the states, and matter where a claim is seen by somebody.
-        let claims = name.starts_with("same-key") || name == "one-key-two-requests";
+        let claims = matches!(
+            name.as_str(),
+            "same-key-pay" | "same-key-checkout" | "one-key-two-requests"
+        );
         let slow = matches!(name.as_str(), "same-key-pay" | "two-keys-one-order");
         all.push(scenario("order", Kind::Schedules, early(1 + u8::from(slow))).apart());
         let together = scenario("order-in-one-instance", Kind::Schedules, early(slow.into()));
@@ -420,6 +428,11 @@ fn delivery() -> Vec<Scenario> {
         database_faults,
         ..Limits::default()
     };
+    // What the instance sends by itself begins after a sleep.
+    let early = |limits| Limits {
+        early_timers: 2,
+        ..limits
+    };
     let one = vec![paying.clone()];
     let two = vec![paying.clone(), after(operator(1))];
     let three = vec![paying, after(operator(1)), after(operator(2))];
@@ -455,8 +468,13 @@ fn delivery() -> Vec<Scenario> {
     ];
     scenarios.extend(
         [
-            scenario("dispatcher", Kind::Schedules, &two, limits(0, 0, 0)),
-            scenario("two-dispatchers", Kind::Schedules, &three, limits(0, 0, 0)),
+            scenario("dispatcher", Kind::Schedules, &two, early(limits(0, 0, 0))),
+            scenario(
+                "two-dispatchers",
+                Kind::Schedules,
+                &three,
+                early(limits(0, 0, 0)),
+            ),
             scenario(
                 "dispatcher-and-crash",
                 Kind::CrashPoints,
@@ -490,6 +508,8 @@ fn sweeps() -> Vec<Scenario> {
     let limits = |crashes, database_faults| Limits {
         crashes,
         database_faults,
+        // A sweep sleeps after each statement.
+        early_timers: 2,
         ..Limits::default()
     };
     let scenario = |name: &str, kind, clients: &[&Client], limits| Scenario {
