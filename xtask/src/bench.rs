@@ -17,8 +17,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let toolchain = Toolchain::ensure()?;
     build_component(&toolchain, PAYONCE)?;
     build_component(&toolchain, BARE)?;
-    workspace::build_program(HOST)?;
-    workspace::build_program(LOAD)?;
+    workspace::build_programs(&[HOST])?;
+    workspace::build_programs(&[LOAD])?;
     let status = Command::new(workspace::program(LOAD))
         .args(args.rest())
         .env("PAYONCE_HOST", workspace::program(HOST))

@@ -22,7 +22,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         .any(|flag| part.iter().any(|part| flag.starts_with(part)));
     let toolchain = Toolchain::ensure()?;
     build_component(&toolchain, PAYONCE)?;
-    workspace::build_program(SIM)?;
+    workspace::build_programs(&[SIM])?;
     if !whole {
         let status = simulation()
             .args(&flags)

@@ -87,16 +87,16 @@ fn everything(count: &mut Count) -> Result<(), String> {
     workspace::run(clippy.args(["--", "-D", "warnings"]))?;
 
     stage("native tests");
-    // The host by itself, in the combination of features in which it is built below.
+    // The host and the simulation by themselves, in the combination of features in which they are built
+    // below.
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
-    count.run(cargo_test().args(["--package", HOST]))?;
-    count.run(cargo_test().args(["--package", SIM]))?;
+    count.run(cargo_test().args(["--package", HOST, "--package", SIM]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");
     let toolchain = Toolchain::ensure()?;
     build_component(&toolchain, PAYONCE)?;
-    workspace::build_program(HOST)?;
+    workspace::build_programs(&[HOST, SIM])?;
 
     stage("tests over HTTP");
     count.run(
@@ -108,7 +108,6 @@ fn everything(count: &mut Count) -> Result<(), String> {
     )?;
 
     stage("simulation");
-    workspace::build_program(SIM)?;
     match sim::everything(&toolchain, &[]) {
         // The component, and each defect that was found.
         Ok(found) => count.passed += 1 + found as u64,

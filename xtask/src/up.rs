@@ -93,7 +93,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
             server
         }
         None => {
-            workspace::build_program(HOST)?;
+            workspace::build_programs(&[HOST])?;
             Command::new(workspace::program(HOST))
         }
     };

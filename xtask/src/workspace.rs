@@ -60,13 +60,18 @@ fn describes_a_package(name: &str) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// Builds a native program of this workspace, with cargo's progress on the terminal.
+/// Builds native programs of this workspace, with cargo's progress on the terminal.
 ///
-/// One package a call: together they would share features, and what they have in common would be
-/// compiled once more for each combination.
-pub fn build_program(package: &str) -> Result<(), String> {
-    eprintln!("xtask: building {package}");
-    run(cargo("build").args(["--profile", PROFILE, "--package", package]))
+/// Packages of one call share features, and what they have in common is compiled once more for each
+/// combination: the programs that need one dependency are built with each other or not at all.
+pub fn build_programs(packages: &[&str]) -> Result<(), String> {
+    eprintln!("xtask: building {}", packages.join(" and "));
+    let mut build = cargo("build");
+    build.args(["--profile", PROFILE]);
+    for package in packages {
+        build.args(["--package", package]);
+    }
+    run(&mut build)
 }
 
 /// Runs a program with our terminal and fails when it fails.

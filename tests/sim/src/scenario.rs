@@ -407,6 +407,14 @@ pub fn exhaustive() -> Vec<Scenario> {
         };
         all.push(scenario("order-and-database-fault", Kind::DatabaseFaults, database).apart());
     }
+    for (name, request, key) in operations::each() {
+        let clients = vec![
+            Client::new(&request, &key, 0),
+            Client::new(&pay("o2", 100), &Key::Given("beside"), 0),
+        ];
+        let name = format!("order-with-payment-{name}");
+        all.push(Scenario::new(name, Kind::Schedules, clients, early(1)).apart());
+    }
     all.extend(start());
     all.extend(three());
     all.extend(delivery());
@@ -534,6 +542,15 @@ fn sweeps() -> Vec<Scenario> {
             &[&operator(0)],
             limits(0, 1),
         ),
+        Scenario {
+            orphans: false,
+            ..scenario(
+                "sweep-and-two-crashes",
+                Kind::CrashPairs,
+                &[&operator(0)],
+                limits(2, 0),
+            )
+        },
     ];
     let beside = [
         scenario(
@@ -553,6 +570,12 @@ fn sweeps() -> Vec<Scenario> {
             Kind::Schedules,
             &[&operator(0), &operator(1)],
             limits(0, 0),
+        ),
+        scenario(
+            "two-sweeps-and-old-key",
+            Kind::Schedules,
+            &[&operator(0), &again, &operator(2)],
+            Limits::default(),
         ),
     ];
     let beside = beside.map(Scenario::apart_as_placed);
@@ -681,12 +704,15 @@ pub fn random(seed: u64) -> Scenario {
         Key::Token,
     ];
     let clients: Vec<Client> = (0..random.random_range(2..=4_usize))
-        .map(|index| Client {
-            request: requests[random.random_range(0..requests.len())].clone(),
-            key: keys[random.random_range(0..keys.len())].clone(),
-            merchant: usize::from(random.random_ratio(1, 8)),
-            slot: random.random_range(0..3),
-            after: (index > 0 && random.random_ratio(1, 4)).then(|| index - 1),
+        .map(|index| match random.random_ratio(1, 10) {
+            true => Client::new(&dispatch(), &Key::Operator, random.random_range(0..3)),
+            false => Client {
+                request: requests[random.random_range(0..requests.len())].clone(),
+                key: keys[random.random_range(0..keys.len())].clone(),
+                merchant: usize::from(random.random_ratio(1, 8)),
+                slot: random.random_range(0..3),
+                after: (index > 0 && random.random_ratio(1, 4)).then(|| index - 1),
+            },
         })
         .collect();
     let modes = [

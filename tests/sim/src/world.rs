@@ -237,6 +237,7 @@ impl File {
         let connection = self.file.open()?;
         // What a power failure would take does not matter here, and time does.
         _ = connection.pragma_update(None, "synchronous", "OFF");
+        connection.set_prepared_statement_cache_capacity(128);
         Ok(connection)
     }
 
