@@ -183,7 +183,19 @@ impl Operation {
             // Derived from plain structs: this cannot fail.
             body: serde_json::to_string(object).unwrap_or_default(),
         };
-        Self::empty(operation, Outcome::Applied, given, answer)
+        Self {
+            details: Some(json!({ "attempt": given.instance })),
+            ..Self::empty(operation, Outcome::Applied, given, answer)
+        }
+    }
+
+    /// What the row of no other attempt has, also where the answers are equal. A decline has its own answer.
+    pub fn mark(&self) -> Option<&str> {
+        let detail = |pointer| self.details.as_ref()?.pointer(pointer)?.as_str();
+        let event_id = self.event_id.as_deref();
+        event_id
+            .or_else(|| detail("/event/event_id"))
+            .or_else(|| detail("/attempt"))
     }
 
     /// A final decline. The command fills in what its guard checks.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use spin_sdk::sqlite::Value;
 
-use super::row::{ORDER_COLUMNS, REFUND_COLUMNS, Row, payment_columns};
+use super::row::{ORDER_COLUMNS, RECORDED_COLUMNS, REFUND_COLUMNS, Row, payment_columns};
 use super::{Database, DatabaseError, Recorded};
 use crate::domain::{Identifier, Order, OrderStatus, Payment, Refund, Timestamp};
 
@@ -41,10 +41,12 @@ pub async fn recorded(
     merchant: &Identifier,
     key: &str,
 ) -> Result<Option<Recorded>, DatabaseError> {
-    let statement = "SELECT fingerprint, event_id, response_status, response_location, response_body \
-                     FROM operations WHERE merchant_id = ?1 AND idempotency_key = ?2";
+    let statement = format!(
+        "SELECT {RECORDED_COLUMNS} FROM operations AS op \
+         WHERE op.merchant_id = ?1 AND op.idempotency_key = ?2"
+    );
     let rows = database
-        .execute(statement, [text(merchant), key.into()])
+        .execute(statement.as_str(), [text(merchant), key.into()])
         .await?;
     rows.first()
         .map_or(Ok(None), |row| Row::new(row).recorded())

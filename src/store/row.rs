@@ -25,6 +25,12 @@ pub(super) const ACTIVITY_COLUMNS: &str = "c.activity_id, c.grant_limit, c.grant
 pub(super) const GRANT_COLUMNS: &str = "g.grant_id, g.activity_id, g.user_id, g.created_at";
 pub(super) const PROFILE_COLUMNS: &str = "p.user_id, p.fields, p.version, p.updated_at";
 
+/// The columns of an operation, in the order in which [`Row::recorded`] reads them. The second is
+/// [`crate::domain::Operation::mark`].
+pub(super) const RECORDED_COLUMNS: &str = "op.fingerprint, \
+    coalesce(op.event_id, op.details ->> '$.event.event_id', op.details ->> '$.attempt'), \
+    op.response_status, op.response_location, op.response_body";
+
 /// The columns of a payment of the table `alias`, in the order in which [`Row::payment`] reads them.
 pub(super) fn payment_columns(alias: &str) -> String {
     const COLUMNS: [&str; 10] = [
@@ -79,13 +85,13 @@ impl<'a> Row<'a> {
         Ok(self.optional_integer()?.map(Timestamp::from_millis))
     }
 
-    /// The fingerprint and answer of an operation in the next columns, or `None` where a left join found
+    /// The fingerprint, mark and answer of an operation in the next columns, or `None` where a left join found
     /// none.
     pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {
         let Some(fingerprint) = self.present(5)? else {
             return Ok(None);
         };
-        let event_id = self.optional_text()?;
+        let mark = self.optional_text()?;
         let answer = Answer {
             status: self.integer()?.try_into().map_err(|_| unexpected())?,
             location: self.optional_text()?,
@@ -93,7 +99,7 @@ impl<'a> Row<'a> {
         };
         Ok(Some(Recorded {
             fingerprint,
-            event_id,
+            mark,
             answer,
         }))
     }

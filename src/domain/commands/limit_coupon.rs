@@ -44,7 +44,7 @@ impl Command for LimitCoupon {
         };
         Decision::Append(Box::new(Operation {
             reference: Some(self.activity_id.as_str().to_owned()),
-            details: Some(json!({ "limit": self.limit })),
+            details: Some(json!({ "limit": self.limit, "attempt": given.instance })),
             ..Operation::silent(self.operation(), given, 200, &limited)
         }))
     }

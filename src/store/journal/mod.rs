@@ -56,8 +56,8 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     pub fingerprint: String,
-    /// Tells an applied operation from that of any other attempt, also where the answers are equal.
-    pub event_id: Option<String>,
+    /// See [`Operation::mark`].
+    pub mark: Option<String>,
     pub answer: Answer,
 }
 
@@ -255,7 +255,7 @@ impl Journal {
                     for (mut job, operation) in jobs.into_iter().zip(operations) {
                         job.unsure.push(Recorded {
                             fingerprint: job.entry.fingerprint.clone(),
-                            event_id: operation.event_id,
+                            mark: operation.mark().map(str::to_owned),
                             answer: operation.answer,
                         });
                         again.extend(job.after_attempt(&problem));

@@ -11,7 +11,8 @@ use spin_sdk::sqlite::{RowResult, Value};
 use super::{Entry, Id, Recorded};
 use crate::domain::{Identifier, Lookup, Operation, Snapshot};
 use crate::store::row::{
-    ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, Row, payment_columns,
+    ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, RECORDED_COLUMNS, Row,
+    payment_columns,
 };
 use crate::store::{Database, DatabaseError};
 
@@ -117,7 +118,7 @@ fn read_statement() -> String {
              value ->> '$.user_id' AS user_id, value ->> '$.currency' AS currency, \
              value ->> '$.activity_id' AS activity_id, value ->> '$.profile_of' AS profile_of \
            FROM json_each(?1)) \
-         SELECT op.fingerprint, op.event_id, op.response_status, op.response_location, op.response_body, \
+         SELECT {RECORDED_COLUMNS}, \
            {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no, \
            {ACTIVITY_COLUMNS}, {GRANT_COLUMNS}, {PROFILE_COLUMNS} \
          FROM wanted AS w \
