@@ -39,7 +39,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::domain::Code;
+    use crate::domain::{Code, Problem};
     use http::HeaderValue;
     use serde_json::{Map, Value};
 
@@ -74,6 +74,8 @@ mod tests {
             assert_eq!(example["type"], format!("/problems/{}", code.name()));
             assert_eq!(example["title"], code.title());
             assert_eq!(example["status"], code.status());
+            let retryable = Problem::new(code, "").retry_after.is_some();
+            assert_eq!(example["retryable"], retryable, "{}", code.name());
         }
     }
 

@@ -8,6 +8,7 @@ use reqwest::{Body, Client, Method};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::document;
 use super::names::fresh;
 use super::wait::eventually;
 
@@ -319,16 +320,26 @@ impl Call {
     async fn attempt_with(self, body: Option<Body>) -> reqwest::Result<Answer> {
         let mut request = self
             .client
-            .request(self.method, self.url)
-            .headers(self.headers);
+            .request(self.method.clone(), &self.url)
+            .headers(self.headers.clone());
         if let Some(body) = body {
             request = request.body(body);
         }
         let response = request.send().await?;
-        Ok(Answer {
+        let path = response.url().path().to_owned();
+        let answer = Answer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body: response.bytes().await?.to_vec(),
-        })
+        };
+        let media_type = self.headers.get(CONTENT_TYPE);
+        let media_type = media_type.and_then(|value| value.to_str().ok());
+        document::check(
+            &self.method,
+            &path,
+            media_type.zip(self.body.as_deref()),
+            &answer,
+        );
+        Ok(answer)
     }
 }
