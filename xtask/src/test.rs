@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::args::{Args, unknown};
 use crate::component::{PAYONCE, build_component};
 use crate::keys::{declares, parse_api_keys};
+use crate::python::ensure_schemathesis;
 use crate::sim::{self, SIM};
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
@@ -97,6 +98,9 @@ fn everything(count: &mut Count) -> Result<(), String> {
     let toolchain = Toolchain::ensure()?;
     build_component(&toolchain, PAYONCE)?;
     workspace::build_program(HOST)?;
+
+    stage("schemathesis");
+    ensure_schemathesis()?;
 
     stage("tests over HTTP");
     count.run(
