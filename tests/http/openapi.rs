@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use reqwest::Method;
 use serde_json::Value;
 
 use crate::support::document::{DOCUMENT, TEXT, escaped, faults, followed};
-use crate::target::{shop, stranger};
+use crate::target::stranger;
 
 /// Contract, Routes: open to all.
 #[tokio::test]
@@ -28,32 +27,6 @@ async fn the_document_is_not_sent_to_those_who_have_it() {
     assert_eq!(again.header("etag"), Some(tag));
     let other = call.header("if-none-match", "\"other\"").send().await;
     assert_eq!(other.status(200).text(), first.text());
-}
-
-/// Every path of the document is there, and takes the methods that it documents and no other. That no
-/// path is missing, a test beside the router checks.
-#[tokio::test]
-async fn a_path_takes_the_methods_that_are_documented() {
-    let paths = DOCUMENT["paths"].as_object().expect("paths");
-    for (template, operations) in paths {
-        let path = template
-            .replace("{code}", "not_found")
-            .replace(['{', '}'], "");
-        let call = shop().request(Method::OPTIONS, &path);
-        let answer = call.send().await;
-        answer.problem(405, "method_not_allowed");
-        let allowed: BTreeSet<String> = answer
-            .header("allow")
-            .expect("Allow")
-            .split(',')
-            .map(|method| method.trim().to_ascii_lowercase())
-            // It comes with GET.
-            .filter(|method| method != "head")
-            .collect();
-        let operations = operations.as_object().expect("operations");
-        let documented: BTreeSet<String> = operations.keys().cloned().collect();
-        assert_eq!(allowed, documented, "{template}");
-    }
 }
 
 /// Every example is one of what it is an example of.

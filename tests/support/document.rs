@@ -27,6 +27,25 @@ const HEADERS: [&str; 6] = [
     "www-authenticate",
 ];
 
+/// The documented paths that begin so, with a name for each parameter, and their methods.
+pub fn routes(beginning: &str) -> Vec<(String, Vec<Method>)> {
+    let paths = DOCUMENT["paths"].as_object().expect("paths").iter();
+    let paths = paths.filter(|(template, _)| template.starts_with(beginning));
+    paths
+        .map(|(template, operations)| {
+            let segment = |segment: &str| match segment {
+                "{code}" => "not_found".to_owned(),
+                parameter if parameter.starts_with('{') => "x".to_owned(),
+                literal => literal.to_owned(),
+            };
+            let path: Vec<String> = template.split('/').map(segment).collect();
+            let operations = operations.as_object().expect("operations").keys();
+            let method = |name: &String| name.to_ascii_uppercase().parse().expect("a method");
+            (path.join("/"), operations.map(method).collect())
+        })
+        .collect()
+}
+
 /// Asserts that an answer is documented for its request, of which `sent` is media type and body.
 ///
 /// # Panics
