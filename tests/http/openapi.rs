@@ -63,6 +63,29 @@ fn examples_fit_their_schemas() {
     assert!(seen > 100, "only {seen} examples were found");
 }
 
+/// A schema that says what there is says that there is no more: a member that nobody documented, or that
+/// is missing, would be noticed.
+#[test]
+fn schemas_notice_what_is_not_documented() {
+    let schemas = DOCUMENT["components"]["schemas"].as_object();
+    for (name, schema) in schemas.expect("schemas") {
+        let pointer = format!("/components/schemas/{name}");
+        let example = &schema["examples"][0];
+        if schema["additionalProperties"] != false || !example.is_object() {
+            continue;
+        }
+        let mut more = example.clone();
+        more["undocumented"] = Value::Null;
+        assert!(!faults(&pointer, &more).is_empty(), "{name}");
+        for required in schema["required"].as_array().into_iter().flatten() {
+            let mut less = example.clone();
+            let members = less.as_object_mut().expect("an object");
+            members.remove(required.as_str().expect("a name"));
+            assert!(!faults(&pointer, &less).is_empty(), "{name}: {required}");
+        }
+    }
+}
+
 /// Every reference leads somewhere, and every component is referred to.
 #[test]
 fn references_lead_to_components_and_components_are_used() {
