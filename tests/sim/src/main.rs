@@ -150,29 +150,18 @@ fn explain(lab: &mut Lab, violation: &mut Violation) {
 
 /// One lab for each processor, with one shop.
 fn labs(flags: &Flags) -> Result<Vec<Lab>> {
-    let variables = [
-        ("api_keys", "m=key-m,n=key-n"),
-        ("token_secret", "a secret of the simulation, long enough"),
-        ("claim_lease_ms", "3000"),
-        ("claim_after_ms", "1"),
-        ("default_wait_ms", "30"),
-    ];
-    let options = Options {
-        manifest: flags.manifest.clone(),
-        state_dir: Some(std::env::temp_dir()),
-        cache_dir: flags.cache_dir.clone(),
-        variables: variables
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec(),
-        ..Options::default()
-    };
-    let mut setup = Setup::load(&options)?;
-    if let Some(component) = &flags.component {
-        setup.wasm.clone_from(component);
-    }
-    setup.preempt = false;
-    let services = setup.services.clone();
-    let app = Arc::new(App::new(setup)?);
+    let quiet = setup(flags, &[])?;
+    let hook = ["http://shop.test", "/hook"];
+    let notifying = setup(
+        flags,
+        &[
+            ("notify_url", &hook.concat()),
+            ("notify_host", hook[0]),
+            ("notify_secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ],
+    )?;
+    let services = [quiet.services.clone(), notifying.services];
+    let app = Arc::new(App::new(quiet)?);
     let mut first = Lab::new(Arc::clone(&app), services.clone(), None)?;
     let shop = first.open_shop()?;
     let mut labs = vec![first];
@@ -185,6 +174,34 @@ fn labs(flags: &Flags) -> Result<Vec<Lab>> {
         )?);
     }
     Ok(labs)
+}
+
+/// The application with the variables of the simulation and `more`.
+fn setup(flags: &Flags, more: &[(&str, &str)]) -> Result<Setup> {
+    let variables = [
+        ("api_keys", "m=key-m,n=key-n"),
+        ("admin_key", "key-admin"),
+        ("token_secret", "a secret of the simulation, long enough"),
+        ("claim_lease_ms", "3000"),
+        ("claim_after_ms", "1"),
+        ("default_wait_ms", "30"),
+    ];
+    let variables = variables.iter().chain(more);
+    let options = Options {
+        manifest: flags.manifest.clone(),
+        state_dir: Some(std::env::temp_dir()),
+        cache_dir: flags.cache_dir.clone(),
+        variables: variables
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Options::default()
+    };
+    let mut setup = Setup::load(&options)?;
+    if let Some(component) = &flags.component {
+        setup.wasm.clone_from(component);
+    }
+    setup.preempt = false;
+    Ok(setup)
 }
 
 /// What was done.
@@ -220,6 +237,7 @@ impl Totals {
             "pairs": runs(Kind::CrashPairs),
             "store_faults": runs(Kind::StoreFaults),
             "database_faults": runs(Kind::DatabaseFaults),
+            "network_faults": runs(Kind::NetworkFaults),
             "random_runs": self.random,
             "violations": u8::from(self.violation.is_some()),
         })

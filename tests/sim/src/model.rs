@@ -8,21 +8,63 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::Connection;
 use serde_json::Value;
 
-/// What a request asks for.
+/// What a request asks for, as far as it can be refused.
 #[derive(Clone, Debug)]
 pub enum Act {
+    /// What no state refuses.
+    Always,
     Create {
         order_no: String,
     },
-    Deposit,
     Pay {
         order_no: String,
         request_no: Option<String>,
         amount: i64,
     },
+    Fulfil {
+        order_no: String,
+        what: Fulfilment,
+    },
+    Refund {
+        order_no: String,
+        amount: i64,
+    },
+    Grant {
+        activity: String,
+        user: String,
+    },
+}
+
+/// What moves an order on without money.
+#[derive(Clone, Copy, Debug)]
+pub enum Fulfilment {
+    Ship,
+    Complete,
+    Cancel,
+}
+
+impl Fulfilment {
+    /// How the route is called.
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Ship => "ship",
+            Self::Complete => "complete",
+            Self::Cancel => "cancel",
+        }
+    }
+
+    /// From where to where.
+    fn moves(self) -> (&'static [&'static str], &'static str) {
+        match self {
+            Self::Ship => (&["paid"], "shipped"),
+            Self::Complete => (&["shipped"], "completed"),
+            Self::Cancel => (&["pending", "failed"], "cancelled"),
+        }
+    }
 }
 
 /// A row of the journal.
+#[derive(Clone)]
 pub struct Row {
     pub merchant: String,
     pub key: String,
@@ -62,6 +104,17 @@ struct Order {
     currency: String,
     status: String,
     version: i64,
+    refunded: i64,
+}
+
+impl Order {
+    /// Moves on; whether that may be.
+    fn go(&mut self, from: &[&str], to: &str) -> bool {
+        let may = from.contains(&self.status.as_str());
+        self.status = to.to_owned();
+        self.version += 1;
+        may
+    }
 }
 
 /// Merchant and number.
@@ -74,7 +127,13 @@ pub struct Books {
     /// By merchant, user and currency.
     balances: BTreeMap<(String, String, String), i64>,
     request_nos: BTreeSet<Named>,
+    /// By merchant, activity and user.
+    grants: BTreeMap<(String, String, String), String>,
+    limits: BTreeMap<Named, Option<i64>>,
+    profiles: BTreeMap<Named, Value>,
 }
+
+const REFUNDABLE: &[&str] = &["paid", "shipped", "completed"];
 
 impl Books {
     /// Applies a row, whose answer must be what this state calls for.
@@ -102,6 +161,7 @@ impl Books {
                     currency: text("currency"),
                     status: text("status"),
                     version: number("version"),
+                    refunded: 0,
                 };
                 if row.status != 201 || order.status != "pending" || order.version != 1 {
                     return wrong("makes a pending order of version 1");
@@ -131,15 +191,13 @@ impl Books {
                 if row.status != 200 || number("amount") != order.amount {
                     return wrong("pays the whole order");
                 }
-                if !matches!(order.status.as_str(), "pending" | "failed") {
-                    return wrong(&format!("paid an order that is {}", order.status));
+                if !order.go(&["pending", "failed"], "paid") {
+                    return wrong("paid an order that cannot be paid");
                 }
                 if *balance < order.amount {
                     return wrong(&format!("paid from a balance of {balance}"));
                 }
                 *balance -= order.amount;
-                order.status = "paid".to_owned();
-                order.version += 1;
                 if !self.request_nos.insert(named("request_no")) {
                     return wrong("used a request_no a second time");
                 }
@@ -152,17 +210,121 @@ impl Books {
                     return wrong("was declined, from a wallet that covers it");
                 }
             }
+            "order.ship" => return self.fulfil(row, &body, Fulfilment::Ship),
+            "order.complete" => return self.fulfil(row, &body, Fulfilment::Complete),
+            "order.cancel" => return self.fulfil(row, &body, Fulfilment::Cancel),
+            "order.refund" => {
+                let Some(order) = self.orders.get_mut(&named("order_no")) else {
+                    return wrong("refunded an order that does not exist");
+                };
+                order.refunded += number("amount");
+                let rest = order.amount - order.refunded;
+                let to = match rest {
+                    0 => "refunded".to_owned(),
+                    _ => order.status.clone(),
+                };
+                if !order.go(REFUNDABLE, &to) || rest < 0 || row.status != 201 {
+                    return wrong("refunded what cannot be refunded");
+                }
+                let account = (
+                    row.merchant.clone(),
+                    order.user.clone(),
+                    order.currency.clone(),
+                );
+                *self.balances.entry(account).or_default() += number("amount");
+            }
+            "coupon.grant" => {
+                let activity = named("activity_id");
+                let coupon = (row.merchant.clone(), activity.1.clone(), text("user_id"));
+                let of_activity = |coupon: &&(String, String, String)| {
+                    coupon.1 == activity.1 && coupon.0 == activity.0
+                };
+                let granted = self.grants.keys().filter(of_activity).count();
+                let limit = self.limits.get(&activity).copied().flatten();
+                match (row.status, self.grants.get(&coupon)) {
+                    (200, Some(grant)) if *grant == text("grant_id") => {}
+                    (201, None) if limit.is_none_or(|limit| (granted as i64) < limit) => {
+                        self.grants.insert(coupon, text("grant_id"));
+                        self.limits.entry(activity).or_insert(None);
+                    }
+                    _ => return wrong("granted what it cannot"),
+                }
+            }
+            "coupon.limit" => {
+                let limit = body["limit"].as_i64();
+                self.limits.insert(named("activity_id"), limit);
+            }
+            "profile.update" => {
+                let profile = self.profiles.entry(named("user_id")).or_insert(Value::Null);
+                let kept = profile.as_object().is_none_or(|before| {
+                    before
+                        .iter()
+                        .all(|(name, value)| body["fields"][name] == *value)
+                });
+                *profile = body["fields"].clone();
+                if !kept {
+                    return wrong("lost what another update had set");
+                }
+            }
+            "message.send" => {
+                if row.status != 202 || text("status") != "queued" {
+                    return wrong("queues a message");
+                }
+            }
             _ => return wrong("is not in the model"),
         }
         Ok(())
+    }
+
+    fn fulfil(&mut self, row: &Row, body: &Value, what: Fulfilment) -> Result<(), String> {
+        let (from, to) = what.moves();
+        let named = (row.merchant.clone(), row.order_no.clone());
+        let order = self.orders.get_mut(&named);
+        let right = order.is_some_and(|order| {
+            order.go(from, to)
+                && body["status"].as_str() == Some(to)
+                && body["version"].as_i64() == Some(order.version)
+        });
+        match right && row.status == 200 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} was answered {} {}",
+                row.operation, row.status, row.body
+            )),
+        }
     }
 
     /// The code of the refusal that an act of a merchant meets in this state.
     pub fn refusal(&self, merchant: &str, act: &Act) -> Option<&'static str> {
         let order = |order_no: &String| self.orders.get(&(merchant.to_owned(), order_no.clone()));
         match act {
+            Act::Always => None,
             Act::Create { order_no } => order(order_no).map(|_| "order_exists"),
-            Act::Deposit => None,
+            Act::Fulfil { order_no, what } => match order(order_no) {
+                None => Some("order_not_found"),
+                Some(order) if what.moves().0.contains(&order.status.as_str()) => None,
+                Some(_) => Some("order_state_invalid"),
+            },
+            Act::Refund { order_no, amount } => match order(order_no) {
+                None => Some("order_not_found"),
+                Some(order) if !REFUNDABLE.contains(&order.status.as_str()) => {
+                    Some("order_state_invalid")
+                }
+                Some(order) if order.amount - order.refunded < *amount => {
+                    Some("refund_exceeds_payment")
+                }
+                Some(_) => None,
+            },
+            Act::Grant { activity, user } => {
+                let named = (merchant.to_owned(), activity.clone());
+                let of_activity =
+                    |(m, a, _): &&(String, String, String)| (m, a) == (&named.0, &named.1);
+                let granted = self.grants.keys().filter(of_activity).count();
+                let coupon = (merchant.to_owned(), activity.clone(), user.clone());
+                let limit = self.limits.get(&named).copied().flatten();
+                let exhausted = limit.is_some_and(|limit| granted as i64 >= limit);
+                (exhausted && !self.grants.contains_key(&coupon)).then_some("coupon_exhausted")
+            }
             Act::Pay {
                 order_no,
                 request_no,
@@ -174,6 +336,7 @@ impl Books {
                 };
                 match order(order_no) {
                     None => Some("order_not_found"),
+                    Some(order) if order.status == "cancelled" => Some("order_state_invalid"),
                     Some(order) if !matches!(order.status.as_str(), "pending" | "failed") => {
                         Some("order_already_paid")
                     }
@@ -203,8 +366,8 @@ impl Books {
     /// What the tables hold, in the same form.
     pub fn read(database: &Connection) -> rusqlite::Result<Self> {
         let mut books = Self::default();
-        let orders = "SELECT merchant_id, order_no, user_id, amount, currency, status, version \
-                      FROM orders";
+        let orders = "SELECT merchant_id, order_no, user_id, amount, currency, status, version, \
+                      refunded_amount FROM orders";
         let mut statement = database.prepare_cached(orders)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -214,6 +377,7 @@ impl Books {
                 currency: row.get(4)?,
                 status: row.get(5)?,
                 version: row.get(6)?,
+                refunded: row.get(7)?,
             };
             books.orders.insert((row.get(0)?, row.get(1)?), order);
         }
@@ -229,6 +393,27 @@ impl Books {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             books.request_nos.insert((row.get(0)?, row.get(1)?));
+        }
+        let grants = "SELECT merchant_id, activity_id, user_id, grant_id FROM grants";
+        let mut statement = database.prepare_cached(grants)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let coupon = (row.get(0)?, row.get(1)?, row.get(2)?);
+            books.grants.insert(coupon, row.get(3)?);
+        }
+        let limits = "SELECT merchant_id, activity_id, grant_limit FROM activities";
+        let mut statement = database.prepare_cached(limits)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            books.limits.insert((row.get(0)?, row.get(1)?), row.get(2)?);
+        }
+        let profiles = "SELECT merchant_id, user_id, fields FROM profiles";
+        let mut statement = database.prepare_cached(profiles)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let fields: String = row.get(2)?;
+            let fields = serde_json::from_str(&fields).unwrap_or(Value::Null);
+            books.profiles.insert((row.get(0)?, row.get(1)?), fields);
         }
         Ok(books)
     }

@@ -1,11 +1,13 @@
 //! The requests of the simulation: what a client sends, and what it means to the model.
 //!
 //! The shop they go to is made by [`fixture`]: `rich` has 150 EUR and two orders of 100 EUR, so that two
-//! payments compete for one wallet; `poor` has an order of 100 EUR and nothing.
+//! payments compete for one wallet, an order that is paid, and one that is shipped; `poor` has an order of
+//! 100 EUR and nothing. The activity `sale` has one coupon.
 
+use http::Method;
 use serde_json::{Value, json};
 
-use crate::model::Act;
+use crate::model::{Act, Fulfilment};
 
 /// The merchants. Their shops are the same.
 pub const MERCHANTS: [&str; 2] = ["m", "n"];
@@ -17,71 +19,161 @@ pub enum Key {
     Given(&'static str),
     /// The submit token of the shop.
     Token,
+    /// The `id` of a CloudEvent.
+    Event(&'static str),
+    /// None: an operator's request, which may run any number of times.
+    Operator,
 }
 
 /// A request that wants something done.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub act: Act,
+    pub method: Method,
     pub path: String,
     pub body: Value,
 }
 
+impl Request {
+    fn post(act: Act, path: impl Into<String>, body: Value) -> Self {
+        Self {
+            act,
+            method: Method::POST,
+            path: path.into(),
+            body,
+        }
+    }
+}
+
 /// `order.create`
 pub fn create(order_no: &str) -> Request {
-    Request {
-        act: Act::Create {
-            order_no: order_no.to_owned(),
-        },
-        path: "/v1/orders".to_owned(),
-        body: json!({"order_no": order_no, "user_id": "rich", "amount": 100, "currency": "EUR"}),
-    }
+    let act = Act::Create {
+        order_no: order_no.to_owned(),
+    };
+    let body = json!({"order_no": order_no, "user_id": "rich", "amount": 100, "currency": "EUR"});
+    Request::post(act, "/v1/orders", body)
 }
 
 /// `account.deposit`
 pub fn deposit(user: &str, amount: i64) -> Request {
-    Request {
-        act: Act::Deposit,
-        path: format!("/v1/accounts/{user}/deposits"),
-        body: json!({"amount": amount, "currency": "EUR"}),
-    }
+    let body = json!({"amount": amount, "currency": "EUR"});
+    Request::post(Act::Always, format!("/v1/accounts/{user}/deposits"), body)
 }
 
 /// `order.pay`
 pub fn pay(order_no: &str, amount: i64) -> Request {
-    Request {
-        act: Act::Pay {
-            order_no: order_no.to_owned(),
-            request_no: None,
-            amount,
-        },
-        path: format!("/v1/orders/{order_no}/pay"),
-        body: json!({"amount": amount}),
-    }
+    let act = Act::Pay {
+        order_no: order_no.to_owned(),
+        request_no: None,
+        amount,
+    };
+    let path = format!("/v1/orders/{order_no}/pay");
+    Request::post(act, path, json!({"amount": amount}))
 }
 
 /// `order.pay` as a checkout page sends it.
 pub fn checkout(order_no: &str, request_no: &str) -> Request {
+    let act = Act::Pay {
+        order_no: order_no.to_owned(),
+        request_no: Some(request_no.to_owned()),
+        amount: 100,
+    };
+    let body = json!({"order_no": order_no, "request_no": request_no, "amount": 100});
+    Request::post(act, "/v1/pay", body)
+}
+
+/// `order.ship`, `order.complete` or `order.cancel`
+pub fn fulfil(order_no: &str, what: Fulfilment) -> Request {
+    let act = Act::Fulfil {
+        order_no: order_no.to_owned(),
+        what,
+    };
+    let path = format!("/v1/orders/{order_no}/{}", what.verb());
+    Request::post(act, path, json!({}))
+}
+
+/// `order.refund`
+pub fn refund(order_no: &str, amount: i64) -> Request {
+    let act = Act::Refund {
+        order_no: order_no.to_owned(),
+        amount,
+    };
+    let path = format!("/v1/orders/{order_no}/refunds");
+    Request::post(act, path, json!({"amount": amount}))
+}
+
+/// `coupon.grant`
+pub fn grant(activity: &str, user: &str) -> Request {
+    let act = Act::Grant {
+        activity: activity.to_owned(),
+        user: user.to_owned(),
+    };
+    let path = format!("/v1/coupons/{activity}/grants");
+    Request::post(act, path, json!({"user_id": user}))
+}
+
+/// `coupon.limit`
+pub fn limit(activity: &str, limit: i64) -> Request {
+    let path = format!("/v1/coupons/{activity}");
     Request {
-        act: Act::Pay {
-            order_no: order_no.to_owned(),
-            request_no: Some(request_no.to_owned()),
-            amount: 100,
-        },
-        path: "/v1/pay".to_owned(),
-        body: json!({"order_no": order_no, "request_no": request_no, "amount": 100}),
+        method: Method::PUT,
+        ..Request::post(Act::Always, path, json!({"limit": limit}))
     }
+}
+
+/// `profile.update`
+pub fn profile(field: &str) -> Request {
+    Request {
+        method: Method::PATCH,
+        ..Request::post(Act::Always, "/v1/users/rich/profile", json!({field: "set"}))
+    }
+}
+
+/// `message.send`
+pub fn message() -> Request {
+    let body = json!({"kind": "sms", "to": "+4930123456", "text": "paid"});
+    Request::post(Act::Always, "/v1/messages", body)
+}
+
+/// `order.pay` as a CloudEvent; its key goes into the event.
+pub fn pay_event(order_no: &str) -> Request {
+    let act = pay(order_no, 100).act;
+    let body = json!({
+        "specversion": "1.0", "type": "payonce.order.pay", "source": "/queue",
+        "subject": order_no, "data": {"amount": 100},
+    });
+    Request::post(act, "/v1/events", body)
+}
+
+/// Sends the events that are due.
+pub fn dispatch() -> Request {
+    Request::post(Act::Always, "/admin/dispatch", json!({}))
+}
+
+/// Forgets what is past its retention.
+pub fn sweep() -> Request {
+    Request::post(Act::Always, "/admin/sweep", json!({}))
 }
 
 /// One request for each operation, for the scenarios that every operation goes through: its name, the
 /// request, and its key.
 pub fn each() -> Vec<(&'static str, Request, Key)> {
+    let key = || Key::Given("k");
     vec![
-        ("create", create("new"), Key::Given("k")),
-        ("deposit", deposit("rich", 7), Key::Given("k")),
-        ("pay", pay("o1", 100), Key::Given("k")),
-        ("decline", pay("p1", 100), Key::Given("k")),
+        ("create", create("new"), key()),
+        ("deposit", deposit("rich", 7), key()),
+        ("pay", pay("o1", 100), key()),
+        ("decline", pay("p1", 100), key()),
         ("checkout", checkout("o1", "r1"), Key::Token),
+        ("pay-event", pay_event("o1"), Key::Event("k")),
+        ("ship", fulfil("paid", Fulfilment::Ship), key()),
+        ("complete", fulfil("shipped", Fulfilment::Complete), key()),
+        ("cancel", fulfil("o1", Fulfilment::Cancel), key()),
+        ("refund", refund("paid", 60), key()),
+        ("grant", grant("sale", "rich"), key()),
+        ("limit", limit("sale", 5), key()),
+        ("profile", profile("a"), key()),
+        ("message", message(), key()),
     ]
 }
 
@@ -96,6 +188,17 @@ pub fn fixture() -> Vec<Request> {
         order("o1", "rich"),
         order("o2", "rich"),
         order("p1", "poor"),
-        deposit("rich", 150),
+        order("paid", "rich"),
+        order("shipped", "rich"),
+        deposit("rich", 350),
+        pay("paid", 100),
+        pay("shipped", 100),
+        fulfil("shipped", Fulfilment::Ship),
+        limit("sale", 1),
     ]
+}
+
+/// The fixture's payment of the order `paid`: its request, and its key.
+pub fn first_payment() -> (Request, Key) {
+    (pay("paid", 100), Key::Given("fixture-6"))
 }

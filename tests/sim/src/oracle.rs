@@ -1,5 +1,6 @@
 //! Says what is wrong with a run, from what its clients got and what the files hold.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rusqlite::Connection;
@@ -8,12 +9,16 @@ use crate::model::{self, Books, Row};
 use crate::operations::{Key, MERCHANTS};
 use crate::run::Answer;
 use crate::scenario::{Client, Scenario};
-use crate::world::File;
+use crate::world::{Delivery, File};
 
 /// Watches one run.
 pub struct Oracle {
     file: Arc<File>,
     database: Option<Connection>,
+    /// The journal at the beginning.
+    initial: Vec<Row>,
+    /// The events at the beginning, all of them delivered.
+    events: BTreeSet<String>,
     clients: Vec<Seen>,
     /// Whether the database was made to fail.
     trouble: bool,
@@ -42,12 +47,17 @@ impl Drop for Oracle {
 impl Oracle {
     /// An oracle for a database file.
     pub fn new(file: Arc<File>, clients: usize) -> Self {
-        Self {
+        let mut oracle = Self {
             database: file.open().ok(),
             file,
+            initial: Vec::new(),
+            events: BTreeSet::new(),
             clients: vec![Seen::default(); clients],
             trouble: false,
-        }
+        };
+        oracle.initial = oracle.journal();
+        oracle.events = oracle.events().unwrap_or_default();
+        oracle
     }
 
     /// The database has failed once: 503 is a good answer from now on.
@@ -78,6 +88,9 @@ impl Oracle {
                 answer.content_type
             ));
         }
+        if client.key == Key::Operator && answer.status == 200 {
+            return Ok(());
+        }
         if answer.is_final() {
             return self.recorded(scenario, index, answer);
         }
@@ -103,7 +116,7 @@ impl Oracle {
                         "invariant 2: client {index} was refused with {code}, the journal has {}",
                         row.body
                     )),
-                    None => self.explained(client, index, &code),
+                    None => self.explained(scenario, client, index, &code),
                 }
             }
             _ => Err(format!("client {index} got {answer}")),
@@ -120,7 +133,11 @@ impl Oracle {
     /// Invariants 2 and 4: a final answer is in the journal before it is out.
     fn recorded(&mut self, scenario: &Scenario, index: usize, answer: &Answer) -> Verdict {
         let client = &scenario.clients[index];
-        let journal = self.journal();
+        let mut journal = self.journal();
+        if scenario.aged && !journal.iter().any(|row| is_of(client, row)) {
+            // A sweep may have come after it was read.
+            journal = self.initial.clone();
+        }
         let ours = journal.iter().filter(|row| is_of(client, row));
         match ours.collect::<Vec<_>>()[..] {
             [row]
@@ -151,7 +168,10 @@ impl Oracle {
     }
 
     /// A refusal was right at some moment of the attempt.
-    fn explained(&self, client: &Client, index: usize, code: &str) -> Verdict {
+    fn explained(&self, scenario: &Scenario, client: &Client, index: usize, code: &str) -> Verdict {
+        if scenario.aged {
+            return self.expired(client, index, code);
+        }
         let from = self.clients[index].from;
         let merchant = MERCHANTS[client.merchant];
         let mut books = Books::default();
@@ -172,8 +192,35 @@ impl Oracle {
         }
     }
 
+    /// A refusal of a key that may be past its retention: by the state of things, or because it is.
+    fn expired(&self, client: &Client, index: usize, code: &str) -> Verdict {
+        let database = self
+            .database
+            .as_ref()
+            .ok_or("the database cannot be opened")?;
+        let books = Books::read(database).map_err(|error| error.to_string())?;
+        let right = books.refusal(MERCHANTS[client.merchant], &client.request.act);
+        let old = self.initial.iter().any(|row| is_of(client, row));
+        match right == Some(code) || old && code == "idempotency_key_expired" {
+            true => Ok(()),
+            false => Err(format!(
+                "client {index} was refused with {code}, not {right:?}"
+            )),
+        }
+    }
+
     /// Invariant 2: a client that had a final answer has asked once more.
-    pub fn replayed(&self, index: usize, answer: &Answer, again: &Answer) -> Verdict {
+    pub fn replayed(
+        &self,
+        scenario: &Scenario,
+        index: usize,
+        answer: &Answer,
+        again: &Answer,
+    ) -> Verdict {
+        let client = &scenario.clients[index];
+        if scenario.aged && again.status == 409 {
+            return self.expired(client, index, &again.code());
+        }
         let same = |answer: &Answer| Answer {
             replayed: true,
             ..answer.clone()
@@ -187,8 +234,16 @@ impl Oracle {
     }
 
     /// Invariant 3: a client has used its key for another request.
-    pub fn reused(&self, index: usize, first: &Answer, answer: &Answer) -> Verdict {
-        let refused = answer.status == 422 && answer.code() == "idempotency_key_reused";
+    pub fn reused(
+        &self,
+        scenario: &Scenario,
+        index: usize,
+        first: &Answer,
+        answer: &Answer,
+    ) -> Verdict {
+        let code = answer.code();
+        let refused = answer.status == 422 && code == "idempotency_key_reused"
+            || scenario.aged && answer.status == 409 && code == "idempotency_key_expired";
         match refused && !answer.body.contains(&first.body) {
             true => Ok(()),
             false => Err(format!(
@@ -207,16 +262,9 @@ impl Oracle {
         if gates {
             payonce_oracle::gates(database)?;
         }
-        let mut books = Books::default();
         let journal = self.journal();
-        for row in &journal {
-            books.apply(row)?;
-        }
-        let held = Books::read(database).map_err(|error| error.to_string())?;
-        if held != books {
-            return Err(format!(
-                "the tables hold {held:?}, the journal says {books:?}"
-            ));
+        if !scenario.aged {
+            self.replay(database, &journal)?;
         }
         let strange = |row: &&Row| {
             let known = |client: &Client| is_of(client, row);
@@ -224,6 +272,84 @@ impl Oracle {
         };
         match journal.iter().find(strange) {
             Some(row) => Err(format!("nobody sent the operation {}", row.key)),
+            None => Ok(()),
+        }
+    }
+
+    /// The tables hold what the journal says.
+    fn replay(&self, database: &Connection, journal: &[Row]) -> Verdict {
+        let mut books = Books::default();
+        for row in journal {
+            books.apply(row)?;
+        }
+        let held = Books::read(database).map_err(|error| error.to_string())?;
+        match held == books {
+            true => Ok(()),
+            false => Err(format!(
+                "the tables hold {held:?}, the journal says {books:?}"
+            )),
+        }
+    }
+
+    fn events(&self) -> rusqlite::Result<BTreeSet<String>> {
+        let Some(database) = &self.database else {
+            return Ok(BTreeSet::new());
+        };
+        let mut statement = database.prepare_cached("SELECT event_id FROM outbox")?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    }
+
+    /// How many events wait for their delivery.
+    pub fn undelivered(&self) -> Result<i64, String> {
+        let database = self
+            .database
+            .as_ref()
+            .ok_or("the database cannot be opened")?;
+        let sql =
+            "SELECT count(*) FROM deliveries WHERE destination = 'notify' AND state = 'pending'";
+        let count = database.query_row(sql, [], |row| row.get(0));
+        count.map_err(|error| error.to_string())
+    }
+
+    /// Invariant 12: what was delivered is every event, each under one identifier and always the same.
+    pub fn delivered(&self, received: &[Delivery]) -> Verdict {
+        if self.undelivered()? > 0 {
+            return Err("invariant 12: an event waits for ever".to_owned());
+        }
+        let database = self
+            .database
+            .as_ref()
+            .ok_or("the database cannot be opened")?;
+        let mut payloads: BTreeMap<&str, &str> = BTreeMap::new();
+        for delivery in received {
+            let payload = payloads
+                .entry(&delivery.event_id)
+                .or_insert(&delivery.payload);
+            if *payload != delivery.payload {
+                return Err(format!("invariant 12: {} is two events", delivery.event_id));
+            }
+            if !delivery.payload.contains(&delivery.event_id) || delivery.signature.is_empty() {
+                return Err(format!("invariant 12: a bad delivery: {delivery:?}"));
+            }
+        }
+        let sql = "SELECT o.event_id, d.state FROM outbox o JOIN deliveries d USING (event_id) \
+                   WHERE d.destination = 'notify'";
+        let failed = |error: rusqlite::Error| error.to_string();
+        let mut statement = database.prepare_cached(sql).map_err(failed)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        let rows: Result<Vec<(String, String)>, _> = rows.map_err(failed)?.collect();
+        let mut known = BTreeSet::new();
+        for (event_id, state) in rows.map_err(failed)? {
+            let got = payloads.contains_key(event_id.as_str());
+            if state == "sent" && !got && !self.events.contains(&event_id) {
+                return Err(format!(
+                    "invariant 12: {event_id} counts as sent, and never was"
+                ));
+            }
+            known.insert(event_id);
+        }
+        match payloads.keys().find(|event_id| !known.contains(**event_id)) {
+            Some(stray) => Err(format!("invariant 12: {stray} is no event")),
             None => Ok(()),
         }
     }
@@ -242,5 +368,7 @@ fn is_of(client: &Client, row: &Row) -> bool {
         && match client.key {
             Key::Given(key) => row.key == key,
             Key::Token => row.key.starts_with("token:"),
+            Key::Event(id) => row.key == format!("event /queue {id}"),
+            Key::Operator => false,
         }
 }

@@ -16,7 +16,8 @@ use bytes::Bytes;
 use futures::executor::{LocalPool, LocalSpawner};
 use futures::future::{FutureExt as _, poll_fn};
 use futures::task::LocalSpawnExt as _;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, LOCATION};
+use http::Method;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
 use http_body_util::{BodyExt as _, Full};
 use payonce_host::solo::{Inbox, Running};
 use payonce_host::{App, Services};
@@ -25,7 +26,9 @@ use wasmtime_wasi_http::WasiBody;
 use crate::operations::{self, Key, MERCHANTS, Request};
 use crate::oracle::Oracle;
 use crate::scenario::{Limits, Scenario, StoreMode};
-use crate::world::{Chain, Effect, File, InstanceId, Shared, Sleeper, Trouble, What, World};
+use crate::world::{
+    Chain, Effect, Entries, File, InstanceId, Shared, Sleeper, Trouble, What, World,
+};
 
 /// The most things that happen in one run.
 const MOST_EVENTS: usize = 5_000;
@@ -35,6 +38,12 @@ const MOST_ATTEMPTS: u8 = 25;
 
 /// How long a leap of the clock is: longer than any lease.
 const LEAP: Duration = Duration::from_secs(4);
+
+/// How old a shop is that is past its retention, nanoseconds.
+const AGE: u64 = 8 * 24 * 3_600_000_000_000;
+
+/// How often what is due is dispatched at the end, until nothing is.
+const MOST_DISPATCHES: usize = 14;
 
 /// Decides what happens next.
 pub trait Chooser {
@@ -96,6 +105,8 @@ impl fmt::Display for Answer {
 pub struct Shop {
     /// Its database file.
     database: Vec<u8>,
+    /// Its key-value store.
+    entries: Entries,
     now: u64,
     /// A submit token for each merchant.
     tokens: Vec<String>,
@@ -104,7 +115,8 @@ pub struct Shop {
 /// Where runs happen, one after the other.
 pub struct Lab {
     app: Arc<App>,
-    services: Services,
+    /// Without a receiver of events, and with one.
+    services: [Services; 2],
     directory: tempfile::TempDir,
     shop: Option<Stocked>,
 }
@@ -155,8 +167,8 @@ impl Stocked {
 }
 
 impl Lab {
-    /// A lab for an application whose services are `services`. It has no shop yet.
-    pub fn new(app: Arc<App>, services: Services, shop: Option<Arc<Shop>>) -> Result<Self> {
+    /// A lab for an application whose services are `services`, without a receiver of events and with one.
+    pub fn new(app: Arc<App>, services: [Services; 2], shop: Option<Arc<Shop>>) -> Result<Self> {
         // In memory where the system has a place for that: thousands of short-lived files.
         let directory = match tempfile::tempdir_in("/dev/shm") {
             Ok(directory) => directory,
@@ -191,28 +203,30 @@ impl Lab {
 
     /// Makes the shop by sending its requests to the component, one after the other.
     pub fn open_shop(&mut self) -> Result<Arc<Shop>> {
-        let world = Shared::new(self.file(true)?, 0);
-        let mut stage = Stage::new(self, world.clone());
+        let world = Shared::new(self.file(true)?, &Entries::new(), 0);
+        let mut stage = Stage::new(self, true, world.clone());
         let mut tokens = Vec::new();
         for merchant in MERCHANTS {
-            let (head, body) = (post("/v1/tokens", merchant), String::new());
-            let token = stage.settle(0, head, body)?;
+            let token = Wire::new(&format!("key-{merchant}"), Method::POST, "/v1/tokens");
+            let token = stage.settle(0, token)?;
             ensure!(token.status == 201, "no token: {token}");
             let body: serde_json::Value = serde_json::from_str(&token.body)?;
             tokens.push(body["token"].as_str().context("no token")?.to_owned());
             for (index, request) in operations::fixture().into_iter().enumerate() {
-                let mut head = post(&request.path, merchant);
-                let key = format!("fixture-{index}").parse()?;
-                head.1.insert("idempotency-key", key);
-                let answer = stage.settle(0, head, request.body.to_string())?;
-                ensure!(answer.status == 201, "the shop cannot be opened: {answer}");
+                let mut wire = Wire::of(merchant, &request);
+                wire.header("idempotency-key", &format!("fixture-{index}"));
+                let answer = stage.settle(0, wire)?;
+                ensure!(answer.is_final(), "the shop cannot be opened: {answer}");
+                stage.rest();
             }
         }
+        let entries = world.lock().entries();
         drop(stage);
         let now = world.lock().now();
         drop(world);
         let shop = Arc::new(Shop {
             database: std::fs::read(self.directory.path().join("empty.db"))?,
+            entries,
             now,
             tokens,
         });
@@ -239,8 +253,14 @@ impl Lab {
     ) -> Result<Report> {
         let file = self.file(scenario.empty)?;
         let shop = self.shop.as_ref().map(|stocked| &*stocked.shop);
-        let world = Shared::new(Arc::clone(&file), shop.map_or(0, |shop| shop.now));
-        let stage = Stage::new(self, world.clone());
+        let nothing = Entries::new();
+        let (entries, now) = match shop {
+            Some(shop) if scenario.aged => (&shop.entries, shop.now + AGE),
+            Some(shop) => (&nothing, shop.now),
+            None => (&nothing, 0),
+        };
+        let world = Shared::new(Arc::clone(&file), entries, now);
+        let stage = Stage::new(self, scenario.notify, world.clone());
         let mut run = Run {
             scenario,
             world,
@@ -272,17 +292,42 @@ impl Lab {
     }
 }
 
-/// Path and headers.
-type Head = (String, HeaderMap);
+/// A request as it is sent.
+struct Wire {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: String,
+}
 
-fn post(path: &str, merchant: &str) -> Head {
-    let mut headers = HeaderMap::new();
-    let host = http::HeaderValue::from_static("payonce.test");
-    headers.insert(HOST, host);
-    if let Ok(value) = format!("Bearer key-{merchant}").parse() {
-        headers.insert(AUTHORIZATION, value);
+impl Wire {
+    /// A request without a body, with an API key.
+    fn new(api_key: &str, method: Method, path: &str) -> Self {
+        let mut wire = Self {
+            method,
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: String::new(),
+        };
+        wire.header("host", "payonce.test");
+        wire.header("authorization", &format!("Bearer {api_key}"));
+        wire
     }
-    (path.to_owned(), headers)
+
+    /// A merchant's request, without a key.
+    fn of(merchant: &str, request: &Request) -> Self {
+        let api_key = format!("key-{merchant}");
+        let mut wire = Self::new(&api_key, request.method.clone(), &request.path);
+        wire.body = request.body.to_string();
+        wire.header("content-type", "application/json");
+        wire
+    }
+
+    fn header(&mut self, name: &'static str, value: &str) {
+        if let Ok(value) = value.parse() {
+            self.headers.insert(name, value);
+        }
+    }
 }
 
 /// The instances and the executor they run on. Nothing on it goes on by itself.
@@ -308,13 +353,13 @@ struct Slot {
 type Pending = Rc<RefCell<Option<Option<Answer>>>>;
 
 impl Stage {
-    fn new(lab: &Lab, world: Shared) -> Self {
+    fn new(lab: &Lab, notify: bool, world: Shared) -> Self {
         let pool = LocalPool::new();
         Self {
             spawner: pool.spawner(),
             pool,
             app: Arc::clone(&lab.app),
-            services: lab.services.clone(),
+            services: lab.services[usize::from(notify)].clone(),
             world,
             slots: Vec::new(),
         }
@@ -375,18 +420,13 @@ impl Stage {
     }
 
     /// Sends a request to the instance in a slot, whose answer will appear.
-    fn send(&mut self, slot: u8, (path, mut headers): Head, body: String) -> Result<Pending> {
-        if !body.is_empty() {
-            headers.insert(
-                CONTENT_TYPE,
-                http::HeaderValue::from_static("application/json"),
-            );
-        }
-        headers.insert(CONTENT_LENGTH, body.len().into());
-        let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+    fn send(&mut self, slot: u8, wire: Wire) -> Result<Pending> {
+        let mut headers = wire.headers;
+        headers.insert(CONTENT_LENGTH, wire.body.len().into());
+        let body = Full::new(Bytes::from(wire.body)).map_err(|never| match never {});
         let mut request = http::Request::new(WasiBody::new(body));
-        *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = path.parse()?;
+        *request.method_mut() = wire.method;
+        *request.uri_mut() = wire.path.parse()?;
         *request.headers_mut() = headers;
         let inbox = Rc::clone(&self.instance(slot).inbox);
         let pending = Pending::default();
@@ -418,8 +458,8 @@ impl Stage {
     }
 
     /// Sends a request and lets everything happen as it should until its answer is there.
-    fn settle(&mut self, slot: u8, head: Head, body: String) -> Result<Answer> {
-        let pending = self.send(slot, head, body)?;
+    fn settle(&mut self, slot: u8, wire: Wire) -> Result<Answer> {
+        let pending = self.send(slot, wire)?;
         for _ in 0..MOST_EVENTS {
             self.advance();
             let answer = pending.borrow_mut().take();
@@ -431,6 +471,14 @@ impl Stage {
             }
         }
         anyhow::bail!("there is no answer")
+    }
+
+    /// Lets everything come to rest.
+    fn rest(&mut self) {
+        self.advance();
+        while self.step() {
+            self.advance();
+        }
     }
 
     /// Lets the next thing happen as it should; whether there was one.
@@ -531,14 +579,10 @@ impl Run<'_> {
             .map(|client| client.slot)
             .collect();
         for slot in slots {
-            let mut head = post(&request.path, MERCHANTS[0]);
-            head.1
-                .insert("idempotency-key", format!("fixture-warm-{slot}").parse()?);
-            self.stage.settle(slot, head, request.body.to_string())?;
-            self.stage.advance();
-            while self.stage.step() {
-                self.stage.advance();
-            }
+            let mut wire = Wire::of(MERCHANTS[0], &request);
+            wire.header("idempotency-key", &format!("fixture-warm-{slot}"));
+            self.stage.settle(slot, wire)?;
+            self.stage.rest();
         }
         Ok(())
     }
@@ -629,18 +673,19 @@ impl Run<'_> {
 
     fn send(&mut self, index: usize) -> Result<(), String> {
         let client = &self.scenario.clients[index];
-        let head = self.head(client.merchant, &client.key, &client.request);
-        let body = client.request.body.to_string();
+        let wire = self.wire(client.merchant, &client.key, &client.request);
         self.trace(|| {
             format!(
-                "client {index} sends POST {} {:?} {body} to instance slot {}",
-                client.request.path,
+                "client {index} sends {} {} {:?} {} to instance slot {}",
+                wire.method,
+                wire.path,
                 client.key,
+                wire.body,
                 char::from(b'A' + client.slot)
             )
         });
         self.oracle.sent(index);
-        let sent = self.stage.send(client.slot, head, body);
+        let sent = self.stage.send(client.slot, wire);
         let id = self.stage.instance(client.slot).id;
         let state = &mut self.clients[index];
         state.attempts += 1;
@@ -651,16 +696,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn head(&self, merchant: usize, key: &Key, request: &Request) -> Head {
-        let (path, mut headers) = post(&request.path, MERCHANTS[merchant]);
-        let (name, value) = match key {
-            Key::Given(key) => ("idempotency-key", format!("\"{key}\"")),
-            Key::Token => ("submit-token", self.tokens[merchant].clone()),
-        };
-        if let Ok(value) = value.parse() {
-            headers.insert(name, value);
+    fn wire(&self, merchant: usize, key: &Key, request: &Request) -> Wire {
+        let mut wire = Wire::of(MERCHANTS[merchant], request);
+        match key {
+            Key::Given(key) => wire.header("idempotency-key", &format!("\"{key}\"")),
+            Key::Token => wire.header("submit-token", &self.tokens[merchant]),
+            Key::Event(id) => {
+                let mut event = request.body.clone();
+                event["id"] = (*id).into();
+                wire.body = event.to_string();
+                wire.header("content-type", "application/cloudevents+json");
+            }
+            Key::Operator => wire.header("authorization", "Bearer key-admin"),
         }
-        (path, headers)
+        wire
     }
 
     /// Everything that can happen now; the first is what would without any trouble.
@@ -736,7 +785,7 @@ impl Run<'_> {
     fn usual(&self, world: &World, index: usize) -> Effect {
         let what = &world.calls[index].what;
         match (self.scenario.store, what) {
-            (StoreMode::Good, _) | (_, What::Sql(..)) => Effect::Good,
+            (StoreMode::Good, _) | (_, What::Sql(..) | What::Http(_)) => Effect::Good,
             (StoreMode::Down, _) => Effect::Fails(Trouble::Store),
             (StoreMode::Forgets, What::Set(..)) => Effect::Lost,
             (StoreMode::Lags, What::Get(_) | What::Exists(_)) => Effect::Stale(1),
@@ -762,7 +811,15 @@ impl Run<'_> {
                     effects.push(Effect::FailsAfter(Trouble::Store));
                     effects.push(Effect::Lost);
                 }
-                What::Open | What::Exists(_) | What::Keys | What::Sql(..) => {}
+                _ => {}
+            }
+        } else if matches!(what, What::Http(_)) {
+            if self.limits.network_faults > 0 {
+                effects.extend([
+                    Effect::Fails(Trouble::Network),
+                    Effect::FailsAfter(Trouble::Network),
+                    Effect::Refused,
+                ]);
             }
         } else if self.limits.database_faults > 0 {
             effects.extend([Trouble::Busy, Trouble::Full, Trouble::Io].map(Effect::Fails));
@@ -847,6 +904,8 @@ impl Run<'_> {
         }
         let limit = if what.is_key_value() {
             &mut self.limits.store_faults
+        } else if matches!(what, What::Http(_)) {
+            &mut self.limits.network_faults
         } else {
             self.oracle.database_trouble();
             &mut self.limits.database_faults
@@ -866,27 +925,47 @@ impl Run<'_> {
         for index in 0..self.clients.len() {
             let client = &self.scenario.clients[index];
             let answer = self.clients[index].answer.clone();
-            let Some(answer) = answer.filter(Answer::is_final) else {
+            let recorded = |answer: &Answer| answer.is_final() && client.key != Key::Operator;
+            let Some(answer) = answer.filter(recorded) else {
                 continue;
             };
-            let head = self.head(client.merchant, &client.key, &client.request);
-            let body = client.request.body.to_string();
-            let settle = |stage: &mut Stage, head, body| {
-                let settled = stage.settle(witness, head, body);
-                settled.map_err(|error| format!("invariant 9: asked again: {error:#}"))
-            };
-            let again = settle(&mut self.stage, head, body)?;
+            let wire = self.wire(client.merchant, &client.key, &client.request);
+            let again = self.ask(witness, wire)?;
             self.trace(|| format!("client {index} gets {again}"));
-            self.oracle.replayed(index, &answer, &again)?;
-            let other = operations::deposit("rich", 1);
-            let head = self.head(client.merchant, &client.key, &other);
-            let reused = settle(&mut self.stage, head, other.body.to_string())?;
+            self.oracle
+                .replayed(self.scenario, index, &answer, &again)?;
+            let other = match client.key {
+                Key::Event(_) => operations::pay_event("prober"),
+                _ => operations::deposit("prober", 1),
+            };
+            let wire = self.wire(client.merchant, &client.key, &other);
+            let reused = self.ask(witness, wire)?;
             self.trace(|| {
                 format!("client {index}, with its key on another request, gets {reused}")
             });
-            self.oracle.reused(index, &answer, &reused)?;
+            self.oracle.reused(self.scenario, index, &answer, &reused)?;
+        }
+        if self.scenario.notify {
+            for _ in 0..MOST_DISPATCHES {
+                if self.oracle.undelivered()? == 0 {
+                    break;
+                }
+                // Longer than any pause and any lease.
+                self.world.lock().leap(Duration::from_secs(8 * 3600));
+                let wire = self.wire(0, &Key::Operator, &operations::dispatch());
+                let answer = self.ask(witness, wire)?;
+                self.trace(|| format!("a dispatcher gets {answer}"));
+            }
+            let world = self.world.lock();
+            self.oracle.delivered(&world.received)?;
         }
         self.oracle.finish(self.scenario, self.calm)
+    }
+
+    /// Sends a request and lets everything happen as it should.
+    fn ask(&mut self, slot: u8, wire: Wire) -> Result<Answer, String> {
+        let settled = self.stage.settle(slot, wire);
+        settled.map_err(|error| format!("invariant 9: asked again: {error:#}"))
     }
 
     /// Everything that the rest of the run depends on.
@@ -964,6 +1043,7 @@ fn words(effect: Effect) -> String {
         Effect::Lost => "REPORTED AS DONE, but lost".to_owned(),
         Effect::Stale(by) => format!("reads a STALE value, {by} writes old"),
         Effect::Garbage => "reads GARBAGE".to_owned(),
+        Effect::Refused => "is answered with 500".to_owned(),
     }
 }
 
@@ -989,6 +1069,14 @@ impl fmt::Display for What {
             Self::Exists(name) => write!(out, "key-value exists {}", key(name)),
             Self::Keys => write!(out, "key-value keys"),
             Self::Sql(_, sql, _) => write!(out, "sqlite {}", short(sql)),
+            Self::Http(delivery) => {
+                write!(
+                    out,
+                    "webhook {} {}",
+                    delivery.event_id,
+                    short(&delivery.payload)
+                )
+            }
         }
     }
 }

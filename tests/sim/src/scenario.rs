@@ -5,7 +5,11 @@ use std::fmt;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::operations::{self, Key, Request, checkout, create, deposit, pay};
+use crate::model::Fulfilment;
+use crate::operations::{
+    self, Key, Request, checkout, create, deposit, dispatch, first_payment, fulfil, grant, limit,
+    pay, pay_event, profile, refund, sweep,
+};
 
 /// How much may go wrong in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,6 +24,8 @@ pub struct Limits {
     pub early_timers: u8,
     /// Times that a call is slower than a lease.
     pub leaps: u8,
+    /// Requests to a server that go wrong.
+    pub network_faults: u8,
 }
 
 /// What is wrong with the key-value store all the time.
@@ -62,7 +68,7 @@ impl Client {
 
     /// Whether the two use one idempotency key.
     pub fn same_key(&self, other: &Self) -> bool {
-        self.merchant == other.merchant && self.key == other.key
+        self.merchant == other.merchant && self.key == other.key && self.key != Key::Operator
     }
 }
 
@@ -74,6 +80,7 @@ pub enum Kind {
     Schedules,
     StoreFaults,
     DatabaseFaults,
+    NetworkFaults,
 }
 
 /// See the module.
@@ -93,6 +100,10 @@ pub struct Scenario {
     pub shared_instance: bool,
     /// Whether the database is empty at first, without a schema.
     pub empty: bool,
+    /// Whether events are delivered.
+    pub notify: bool,
+    /// Whether what was there at first is past its retention.
+    pub aged: bool,
     /// Whether calls of a dead instance may still be on their way.
     pub orphans: bool,
     /// Whether instances have served a request before.
@@ -117,6 +128,8 @@ impl Scenario {
             split: false,
             shared_instance: false,
             empty: false,
+            notify: false,
+            aged: false,
             orphans: true,
             warm: false,
         }
@@ -144,6 +157,12 @@ impl Scenario {
     fn together_cold(mut self) -> Self {
         self.any_order = true;
         self.shared_instance = true;
+        self
+    }
+
+    /// Every order of the calls of instances where the clients say.
+    fn apart_as_placed(mut self) -> Self {
+        self.any_order = true;
         self
     }
 
@@ -224,6 +243,75 @@ fn races() -> Vec<(String, [Client; 2])> {
             two(pay("o1", 99), given("k"), pay("o1", 100), given("k")),
         ),
     ];
+    let more = [
+        (
+            "cancel-and-pay",
+            two(
+                fulfil("o1", Fulfilment::Cancel),
+                given("k"),
+                pay("o1", 100),
+                given("l"),
+            ),
+        ),
+        (
+            "ship-and-refund",
+            two(
+                fulfil("paid", Fulfilment::Ship),
+                given("k"),
+                refund("paid", 100),
+                given("l"),
+            ),
+        ),
+        (
+            "two-refunds",
+            two(
+                refund("paid", 60),
+                given("k"),
+                refund("paid", 60),
+                given("l"),
+            ),
+        ),
+        (
+            "refund-and-pay",
+            two(refund("paid", 50), given("k"), pay("o2", 100), given("l")),
+        ),
+        (
+            "one-coupon-two-users",
+            two(
+                grant("sale", "rich"),
+                given("k"),
+                grant("sale", "poor"),
+                given("l"),
+            ),
+        ),
+        (
+            "one-coupon-two-keys",
+            two(
+                grant("sale", "rich"),
+                given("k"),
+                grant("sale", "rich"),
+                given("l"),
+            ),
+        ),
+        (
+            "grant-and-limit",
+            two(
+                grant("sale", "rich"),
+                given("k"),
+                limit("sale", 0),
+                given("l"),
+            ),
+        ),
+        (
+            "two-profile-fields",
+            two(profile("a"), given("k"), profile("b"), given("l")),
+        ),
+        (
+            "event-and-request",
+            two(pay_event("o1"), Key::Event("k"), pay("o1", 100), given("k")),
+        ),
+    ];
+    races.extend(more.map(|(name, clients)| (name.to_owned(), clients)));
     races.extend(named.map(|(name, clients)| (name.to_owned(), clients)));
     let mut merchants = two(pay("o1", 100), given("k"), pay("o1", 100), given("k"));
     merchants[1].merchant = 1;
@@ -313,7 +401,142 @@ pub fn exhaustive() -> Vec<Scenario> {
     }
     all.extend(start());
     all.extend(three());
+    all.extend(delivery());
+    all.extend(sweeps());
     all
+}
+
+/// Events on their way to a server: what the operation's instance sends by itself, and dispatchers.
+fn delivery() -> Vec<Scenario> {
+    let paying = Client::new(&pay("o1", 100), &Key::Given("k"), 0);
+    let operator = |slot| Client::new(&dispatch(), &Key::Operator, slot);
+    let after = |mut client: Client| {
+        client.after = Some(0);
+        client
+    };
+    let limits = |crashes, network_faults, database_faults| Limits {
+        crashes,
+        network_faults,
+        database_faults,
+        ..Limits::default()
+    };
+    let one = vec![paying.clone()];
+    let two = vec![paying.clone(), after(operator(1))];
+    let three = vec![paying, after(operator(1)), after(operator(2))];
+    let scenario = |name: &str, kind, clients: &Vec<Client>, limits| Scenario {
+        notify: true,
+        ..Scenario::new(name.to_owned(), kind, clients.clone(), limits)
+    };
+    let mut scenarios = vec![
+        scenario(
+            "delivery-and-crash",
+            Kind::CrashPoints,
+            &one,
+            limits(1, 0, 0),
+        ),
+        scenario(
+            "delivery-and-two-crashes",
+            Kind::CrashPairs,
+            &one,
+            limits(2, 0, 0),
+        ),
+        scenario(
+            "delivery-and-network-faults",
+            Kind::NetworkFaults,
+            &one,
+            limits(0, 2, 0),
+        ),
+        scenario(
+            "delivery-and-database-faults",
+            Kind::DatabaseFaults,
+            &one,
+            limits(0, 0, 2),
+        ),
+    ];
+    scenarios.extend(
+        [
+            scenario("dispatcher", Kind::Schedules, &two, limits(0, 0, 0)),
+            scenario("two-dispatchers", Kind::Schedules, &three, limits(0, 0, 0)),
+            scenario(
+                "dispatcher-and-crash",
+                Kind::CrashPoints,
+                &two,
+                limits(1, 0, 0),
+            ),
+            scenario(
+                "dispatcher-and-network-fault",
+                Kind::NetworkFaults,
+                &two,
+                limits(0, 1, 0),
+            ),
+            scenario(
+                "dispatcher-and-database-fault",
+                Kind::DatabaseFaults,
+                &two,
+                limits(0, 0, 1),
+            ),
+        ]
+        .map(Scenario::apart_as_placed),
+    );
+    scenarios
+}
+
+/// Sweeps beside each other and beside requests with keys that are past their retention.
+fn sweeps() -> Vec<Scenario> {
+    let operator = |slot| Client::new(&sweep(), &Key::Operator, slot);
+    let (request, key) = first_payment();
+    let again = Client::new(&request, &key, 1);
+    let fresh = Client::new(&pay("o1", 100), &Key::Given("k"), 1);
+    let limits = |crashes, database_faults| Limits {
+        crashes,
+        database_faults,
+        ..Limits::default()
+    };
+    let scenario = |name: &str, kind, clients: &[&Client], limits| Scenario {
+        aged: true,
+        ..Scenario::new(
+            name.to_owned(),
+            kind,
+            clients.iter().copied().cloned().collect(),
+            limits,
+        )
+    };
+    let alone = [
+        scenario(
+            "sweep-and-crash",
+            Kind::CrashPoints,
+            &[&operator(0)],
+            limits(1, 0),
+        ),
+        scenario(
+            "sweep-and-database-fault",
+            Kind::DatabaseFaults,
+            &[&operator(0)],
+            limits(0, 1),
+        ),
+    ];
+    let beside = [
+        scenario(
+            "sweep-and-old-key",
+            Kind::Schedules,
+            &[&operator(0), &again],
+            limits(0, 0),
+        ),
+        scenario(
+            "sweep-and-payment",
+            Kind::Schedules,
+            &[&operator(0), &fresh],
+            limits(0, 0),
+        ),
+        scenario(
+            "two-sweeps",
+            Kind::Schedules,
+            &[&operator(0), &operator(1)],
+            limits(0, 0),
+        ),
+    ];
+    let beside = beside.map(Scenario::apart_as_placed);
+    alone.into_iter().chain(beside).collect()
 }
 
 /// Instances that meet a database without a schema.
@@ -421,6 +644,15 @@ pub fn random(seed: u64) -> Scenario {
         create("new"),
         deposit("rich", 50),
         deposit("poor", 100),
+        fulfil("o1", Fulfilment::Cancel),
+        fulfil("paid", Fulfilment::Ship),
+        refund("paid", 60),
+        refund("paid", 100),
+        grant("sale", "rich"),
+        grant("sale", "poor"),
+        limit("sale", 2),
+        profile("a"),
+        profile("b"),
     ];
     let keys = [
         Key::Given("k"),
@@ -452,8 +684,10 @@ pub fn random(seed: u64) -> Scenario {
         database_faults: random.random_range(0..=3),
         early_timers: random.random_range(0..=6),
         leaps: random.random_range(0..=1),
+        network_faults: random.random_range(0..=2),
     };
     Scenario {
+        notify: random.random(),
         store: modes[random.random_range(0..modes.len())],
         any_order: true,
         split: random.random(),

@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
+use http_body_util::BodyExt as _;
 use payonce_host::Services;
 use payonce_host::key_value::{KeyValue, Outcome};
 use payonce_host::sqlite::{self, Connection, Database, DatabaseFile, Query, RowResult, Value};
@@ -21,6 +22,7 @@ use rand::rngs::StdRng;
 use tokio::sync::mpsc;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
+use wasmtime_wasi_http::WasiBody;
 
 /// The wall clock at the start of everything: 2026-01-01.
 const EPOCH_SECONDS: u64 = 1_767_225_600;
@@ -48,12 +50,23 @@ pub enum What {
     Exists(String),
     Keys,
     Sql(Arc<Line>, String, Vec<Value>),
+    /// A request to somebody's server.
+    Http(Delivery),
+}
+
+/// A webhook on its way to the merchant's server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Delivery {
+    pub event_id: String,
+    pub timestamp: String,
+    pub signature: String,
+    pub payload: String,
 }
 
 impl What {
     /// Whether it goes to the key-value store.
     pub fn is_key_value(&self) -> bool {
-        !matches!(self, Self::Sql(..))
+        !matches!(self, Self::Sql(..) | Self::Http(_))
     }
 
     /// Whether nobody else can tell when it takes effect, while the schema stays as it is.
@@ -83,6 +96,8 @@ pub enum Answer {
     Exists(bool),
     Keys(Vec<String>),
     Rows(Vec<String>, Vec<RowResult>),
+    /// The status of a response.
+    Http(u16),
     Failed(String),
 }
 
@@ -101,6 +116,8 @@ pub enum Effect {
     Stale(u8),
     /// A read that is answered with garbage.
     Garbage,
+    /// A request that a server answers with 500.
+    Refused,
 }
 
 /// Why a call fails.
@@ -110,6 +127,7 @@ pub enum Trouble {
     Full,
     Io,
     Store,
+    Network,
 }
 
 impl Trouble {
@@ -119,6 +137,7 @@ impl Trouble {
             Self::Full => "database or disk is full",
             Self::Io => "disk I/O error",
             Self::Store => "the key-value store does not answer",
+            Self::Network => "connection reset",
         }
         .to_owned()
     }
@@ -158,6 +177,9 @@ pub enum Sleeper {
     Client(usize),
 }
 
+/// What a key-value store holds.
+pub type Entries = BTreeMap<String, Vec<u8>>;
+
 /// The values that a key had, oldest first.
 type Versions = Vec<Option<Vec<u8>>>;
 
@@ -181,6 +203,8 @@ pub struct World {
     database: Chain,
     file: Arc<File>,
     log: MemoryOutputPipe,
+    /// What the merchants' server took, in order.
+    pub received: Vec<Delivery>,
 }
 
 /// The database file, and connections to it that nobody uses. A connection that is used again saves
@@ -234,16 +258,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Shared(Arc<Mutex<World>>);
 
 impl Shared {
-    /// A world with this database file and an empty key-value store, at a time in nanoseconds.
-    pub fn new(file: Arc<File>, now: u64) -> Self {
+    /// A world with this database file and these entries in the key-value store, at a time in nanoseconds.
+    pub fn new(file: Arc<File>, entries: &Entries, now: u64) -> Self {
+        let only = |(key, value): (&String, &Vec<u8>)| (key.clone(), vec![Some(value.clone())]);
         Self(Arc::new(Mutex::new(World {
             clock: Clock(Arc::new(AtomicU64::new(now))),
             calls: Vec::new(),
             timers: Vec::new(),
-            key_value: BTreeMap::new(),
+            key_value: entries.iter().map(only).collect(),
             instances: BTreeMap::new(),
             database: Chain::default(),
             file,
+            received: Vec::new(),
             log: MemoryOutputPipe::new(64 << 20),
         })))
     }
@@ -283,8 +309,9 @@ impl Shared {
         }));
         let sleeper = seat.clone();
         services.sleep = Some(Arc::new(move |duration| sleeper.sleep(duration)));
-        let refused = |_| async { Err(wasmtime_wasi_http::Error::ConnectionRefused) }.boxed();
-        services.network = Some(Arc::new(refused));
+        services.network = Some(Arc::new(move |request| {
+            seat.clone().request(request).boxed()
+        }));
         Arc::new(services)
     }
 }
@@ -398,6 +425,13 @@ impl World {
         self.key_value.clear();
     }
 
+    /// What the key-value store holds.
+    pub fn entries(&self) -> Entries {
+        let keys = self.keys().into_iter();
+        keys.filter_map(|key| Some((key.clone(), self.value(&key, 0)?)))
+            .collect()
+    }
+
     /// Whether there is anything in the key-value store.
     pub fn has_entries(&self) -> bool {
         self.key_value
@@ -425,6 +459,7 @@ impl World {
             state.add(&(timer.sleeper, timer.deadline, timer.number));
         }
         state.add(&self.key_value);
+        state.add(&self.received);
         state.add(&self.database);
     }
 
@@ -434,6 +469,11 @@ impl World {
             (_, Effect::Lost) => return Answer::Done,
             (What::Get(_), Effect::Garbage) => return Answer::Value(Some(b"\x00{\"resp".to_vec())),
             (What::Get(key), Effect::Stale(by)) => return Answer::Value(self.value(key, by)),
+            (What::Http(_), Effect::Refused) => return Answer::Http(500),
+            (What::Http(delivery), _) => {
+                self.received.push(delivery.clone());
+                Answer::Http(204)
+            }
             (What::Open, _) => Answer::Done,
             (What::Get(key), _) => Answer::Value(self.value(key, 0)),
             (What::Exists(key), _) => Answer::Exists(self.value(key, 0).is_some()),
@@ -544,6 +584,35 @@ impl Seat {
         let sleeper = Sleeper::Instance(self.instance);
         let woken = self.world.lock().sleep(sleeper, duration);
         async { _ = woken.await }.boxed()
+    }
+
+    /// Sends a webhook.
+    async fn request(
+        self,
+        request: http::Request<WasiBody>,
+    ) -> Result<http::Response<WasiBody>, wasmtime_wasi_http::Error> {
+        let (head, body) = request.into_parts();
+        let text = |name: &str| {
+            let value = head.headers.get(name).map(|value| value.as_bytes());
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        };
+        let payload = body.collect().await?.to_bytes();
+        let delivery = Delivery {
+            event_id: text("webhook-id"),
+            timestamp: text("webhook-timestamp"),
+            signature: text("webhook-signature"),
+            payload: String::from_utf8_lossy(&payload).into_owned(),
+        };
+        match self.call(What::Http(delivery)).await {
+            Answer::Http(status) => {
+                let empty = http_body_util::Empty::new().map_err(|never| match never {});
+                let mut response = http::Response::new(WasiBody::new(empty));
+                *response.status_mut() =
+                    http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::BAD_GATEWAY);
+                Ok(response)
+            }
+            _ => Err(wasmtime_wasi_http::Error::ConnectionTerminated),
+        }
     }
 
     fn ask<T: Send + 'static>(&self, what: What, pick: fn(Answer) -> Option<T>) -> Outcome<T> {
