@@ -130,14 +130,17 @@ pub(super) async fn read_bytes(headers: &HeaderMap, body: Incoming) -> Result<Ve
     Ok(bytes)
 }
 
+/// The JSON pointer (RFC 6901) to a member of the body.
+pub(super) fn pointer_to(member: &str) -> String {
+    format!("/{}", member.replace('~', "~0").replace('/', "~1"))
+}
+
 /// A fault in the body, with a JSON pointer (RFC 6901) to it.
 fn body_fault(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let mut pointer = String::new();
     for segment in error.path() {
         match segment {
-            Segment::Map { key } => {
-                pointer.extend(["/", &key.replace('~', "~0").replace('/', "~1")])
-            }
+            Segment::Map { key } => pointer.push_str(&pointer_to(key)),
             Segment::Seq { index } => pointer.extend(["/", &index.to_string()]),
             Segment::Enum { .. } | Segment::Unknown => {}
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::App;
-use super::body::{Body, read_bytes};
+use super::body::{Body, pointer_to, read_bytes};
 use super::extract::{Merchant, Submission};
 use super::headers::{Repeated, media_type, single};
 use super::respond::Result;
@@ -102,7 +102,7 @@ fn structured_event(bytes: &[u8]) -> Result<(Attributes, Body)> {
         // A misspelt attribute would pass for an extension.
         if name != "data_base64" && !name.bytes().all(allowed) {
             let detail = format!("{name} is no attribute: they are of a-z and 0-9");
-            return Err(Problem::at(Code::BodyInvalid, format!("/{name}"), detail));
+            return Err(Problem::at(Code::BodyInvalid, pointer_to(name), detail));
         }
     }
     let attributes = event.required()?;

@@ -5,6 +5,7 @@ mod cloud_event;
 mod extract;
 mod headers;
 mod intent;
+mod openapi;
 mod respond;
 mod routes;
 mod strict_json;
@@ -13,7 +14,7 @@ mod trace;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
-use axum::routing::{get, patch, post, put};
+use axum::routing::{MethodRouter, get, patch, post, put};
 use axum::{Router, middleware};
 use spin_sdk::http::Request;
 use tower_service::Service;
@@ -59,58 +60,11 @@ fn router(config: Config) -> Router {
     let idempotency = Idempotency::new(&config);
     let maintenance = Arc::new(Database::default());
     let delivery = Arc::new(Dispatcher::new(&config, Arc::clone(&maintenance)));
-    Router::new()
-        .route("/v1/tokens", post(routes::tokens::issue))
-        .route(
-            "/v1/orders",
-            get(routes::orders::list).post(routes::orders::create),
-        )
-        .route("/v1/orders/{order_no}", get(routes::orders::show))
-        .route(
-            "/v1/orders/{order_no}/pay",
-            post(routes::payments::pay_order),
-        )
-        .route("/v1/orders/{order_no}/ship", post(routes::orders::ship))
-        .route(
-            "/v1/orders/{order_no}/complete",
-            post(routes::orders::complete),
-        )
-        .route("/v1/orders/{order_no}/cancel", post(routes::orders::cancel))
-        .route(
-            "/v1/orders/{order_no}/refunds",
-            get(routes::refunds::of_order).post(routes::refunds::refund),
-        )
-        .route(
-            "/v1/orders/{order_no}/payments",
-            get(routes::payments::of_order),
-        )
-        .route("/v1/orders/{order_no}/events", get(routes::orders::events))
-        .route("/v1/pay", post(routes::payments::pay))
-        .route("/v1/payments", get(routes::payments::find))
-        .route("/v1/payments/{payment_id}", get(routes::payments::show))
-        .route("/v1/accounts/{user_id}", get(routes::accounts::show))
-        .route(
-            "/v1/accounts/{user_id}/deposits",
-            post(routes::accounts::deposit),
-        )
-        .route("/v1/coupons/{activity_id}", put(routes::coupons::limit))
-        .route(
-            "/v1/coupons/{activity_id}/grants",
-            post(routes::coupons::grant),
-        )
-        .route(
-            "/v1/users/{user_id}/profile",
-            patch(routes::profiles::update),
-        )
-        .route("/v1/messages", post(routes::messages::send))
-        .route("/v1/events", post(routes::events::receive))
-        .route("/admin/dispatch", post(routes::admin::dispatch))
-        .route("/admin/sweep", post(routes::admin::sweep))
-        .route("/admin/stats", get(routes::admin::stats))
-        .route("/admin/ledger", get(routes::admin::ledger))
-        .route("/healthz", get(routes::service::health))
-        .route("/readyz", get(routes::service::ready))
-        .route("/problems/{code}", get(routes::service::problem_page))
+    routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| {
+            router.route(path, methods)
+        })
         .fallback(async || Problem::new(Code::NotFound, "no route has this path"))
         .method_not_allowed_fallback(async || {
             Problem::new(
@@ -125,4 +79,42 @@ fn router(config: Config) -> Router {
             delivery,
             maintenance,
         }))
+}
+
+/// Every path and what answers there. `openapi.json` documents the same.
+fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 28] {
+    use routes::*;
+    [
+        ("/v1/tokens", post(tokens::issue)),
+        ("/v1/orders", get(orders::list).post(orders::create)),
+        ("/v1/orders/{order_no}", get(orders::show)),
+        ("/v1/orders/{order_no}/pay", post(payments::pay_order)),
+        ("/v1/orders/{order_no}/ship", post(orders::ship)),
+        ("/v1/orders/{order_no}/complete", post(orders::complete)),
+        ("/v1/orders/{order_no}/cancel", post(orders::cancel)),
+        (
+            "/v1/orders/{order_no}/refunds",
+            get(refunds::of_order).post(refunds::refund),
+        ),
+        ("/v1/orders/{order_no}/payments", get(payments::of_order)),
+        ("/v1/orders/{order_no}/events", get(orders::events)),
+        ("/v1/pay", post(payments::pay)),
+        ("/v1/payments", get(payments::find)),
+        ("/v1/payments/{payment_id}", get(payments::show)),
+        ("/v1/accounts/{user_id}", get(accounts::show)),
+        ("/v1/accounts/{user_id}/deposits", post(accounts::deposit)),
+        ("/v1/coupons/{activity_id}", put(coupons::limit)),
+        ("/v1/coupons/{activity_id}/grants", post(coupons::grant)),
+        ("/v1/users/{user_id}/profile", patch(profiles::update)),
+        ("/v1/messages", post(messages::send)),
+        ("/v1/events", post(events::receive)),
+        ("/admin/dispatch", post(admin::dispatch)),
+        ("/admin/sweep", post(admin::sweep)),
+        ("/admin/stats", get(admin::stats)),
+        ("/admin/ledger", get(admin::ledger)),
+        ("/healthz", get(service::health)),
+        ("/readyz", get(service::ready)),
+        ("/openapi.json", get(openapi::document)),
+        ("/problems/{code}", get(service::problem_page)),
+    ]
 }

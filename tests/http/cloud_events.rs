@@ -416,6 +416,12 @@ async fn what_is_no_event_is_refused() {
         assert_eq!(answer.status, 400, "{body}: {}", answer.text());
         answer.problem(400, "body_invalid");
     }
+    // RFC 6901, section 3: whatever the name of a member is, a pointer leads to it.
+    let answer = structured(&format!("{{{event},\"a/b~\\n\":1}}"))
+        .send()
+        .await;
+    let problem = answer.problem(400, "body_invalid");
+    assert_eq!(problem["errors"][0]["pointer"], "/a~1b~0\n");
     let text = format!("{{{event},\"datacontenttype\":\"text/plain\",\"data\":\"x\"}}");
     let answer = structured(&text).send().await;
     answer.problem(415, "media_type_unsupported");

@@ -118,7 +118,8 @@ async fn a_key_that_is_not_utf8_never_executes() {
     let bad: [&[u8]; 4] = [b"\"\xff\"", b"\xff", b"a\xc3", b"\xe4"];
     for value in bad {
         let (user_id, call) = keyless();
-        let answer = call.header_bytes(KEY, value).send().await;
+        let call = call.header_bytes(KEY, value).refused_by_spin();
+        let answer = call.send().await;
         assert!(matches!(answer.status, 400 | 500), "{}", answer.text());
         let path = format!("/v1/accounts/{user_id}");
         let account = shop().get(&path).send().await;

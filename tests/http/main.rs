@@ -31,6 +31,7 @@ mod keys;
 mod lists;
 mod merchants;
 mod messages;
+mod openapi;
 mod orders;
 mod payments;
 mod problems;

@@ -125,7 +125,7 @@ impl Answer {
 }
 
 /// The content type without its parameters.
-fn media_type(answer: &Answer) -> String {
+pub(super) fn media_type(answer: &Answer) -> String {
     let full = answer.header("content-type").expect("a content type");
     full.split(';').next().unwrap_or(full).trim().to_owned()
 }

@@ -8,6 +8,7 @@ use reqwest::{Body, Client, Method};
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::document;
 use super::names::fresh;
 use super::wait::eventually;
 
@@ -56,6 +57,7 @@ impl Shop {
             url: format!("{}{path}", self.base),
             headers,
             body: None,
+            reaches_component: true,
         }
     }
 
@@ -225,9 +227,16 @@ pub struct Call {
     url: String,
     headers: HeaderMap,
     body: Option<Vec<u8>>,
+    reaches_component: bool,
 }
 
 impl Call {
+    /// A request that Spin itself may refuse, with an answer that no document of ours describes.
+    pub fn refused_by_spin(mut self) -> Self {
+        self.reaches_component = false;
+        self
+    }
+
     /// The idempotency key as the draft writes it: a structured-field string.
     pub fn key(self, key: &str) -> Self {
         self.header("idempotency-key", &format!("\"{key}\""))
@@ -319,16 +328,24 @@ impl Call {
     async fn attempt_with(self, body: Option<Body>) -> reqwest::Result<Answer> {
         let mut request = self
             .client
-            .request(self.method, self.url)
-            .headers(self.headers);
+            .request(self.method.clone(), &self.url)
+            .headers(self.headers.clone());
         if let Some(body) = body {
             request = request.body(body);
         }
         let response = request.send().await?;
-        Ok(Answer {
+        let path = response.url().path().to_owned();
+        let answer = Answer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body: response.bytes().await?.to_vec(),
-        })
+        };
+        if self.reaches_component {
+            let media_type = self.headers.get(CONTENT_TYPE);
+            let media_type = media_type.and_then(|value| value.to_str().ok());
+            let sent = media_type.zip(self.body.as_deref());
+            document::check(&self.method, &path, sent, &answer);
+        }
+        Ok(answer)
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod client;
+pub mod document;
 pub mod names;
 pub mod oracle;
 pub mod receiver;

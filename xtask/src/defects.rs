@@ -247,7 +247,7 @@ impl Workshop {
         for folder in ["src", "migrations"] {
             copy(&root.join(folder), &tree.join(folder)).map_err(failed)?;
         }
-        for file in ["Cargo.toml", "Cargo.lock"] {
+        for file in ["Cargo.toml", "Cargo.lock", "openapi.json"] {
             fs::copy(root.join(file), tree.join(file)).map_err(failed)?;
         }
         // The other members of the workspace, of which cargo reads the manifests.

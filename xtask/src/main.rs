@@ -11,6 +11,7 @@ mod component;
 mod debian;
 mod defects;
 mod keys;
+mod python;
 mod secrets;
 mod signals;
 mod sim;

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::args::{Args, unknown};
 use crate::component::{PAYONCE, build_component};
 use crate::keys::{declares, parse_api_keys};
+use crate::python::ensure_schemathesis;
 use crate::sim::{self, SIM};
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
@@ -99,9 +100,16 @@ fn everything(count: &mut Count) -> Result<(), String> {
     workspace::build_programs(&[HOST, SIM])?;
 
     stage("tests over HTTP");
+    let mut suites = vec!["--test", "http", "--test", "faults"];
+    if ensure_schemathesis()? {
+        suites.extend(["--test", "schemathesis"]);
+    } else {
+        count.skipped += 1;
+    }
     count.run(
         cargo_test()
-            .args(["--package", PAYONCE, "--test", "*"])
+            .args(["--package", PAYONCE])
+            .args(suites)
             .env_remove("PAYONCE_URL")
             .env("PAYONCE_HOST", workspace::program(HOST))
             .env("PAYONCE_MANIFEST", workspace::manifest()),

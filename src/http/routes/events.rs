@@ -10,10 +10,10 @@ use crate::http::respond::Result;
 use crate::idempotency::IdempotencyKey;
 
 /// What every type of event for this service begins with; the name of an operation follows.
-const PREFIX: &str = "payonce.";
+pub(in crate::http) const PREFIX: &str = "payonce.";
 
 /// How an operation is read from an event: by the function that reads it for its route.
-enum Reader {
+pub(in crate::http) enum Reader {
     /// The subject is the parameter of the path.
     About(fn(PathId, &Body) -> Result<Intent>),
     /// The subject may stand in for a field of the body.
@@ -22,7 +22,7 @@ enum Reader {
     Alone(fn(&Body) -> Result<Intent>),
 }
 
-const READERS: [(&str, Reader); 11] = [
+pub(in crate::http) const READERS: [(&str, Reader); 11] = [
     (
         "order.create",
         Reader::Naming("order_no", orders::create_intent),
