@@ -177,8 +177,8 @@ pub const DEFECTS: &[Defect] = &[
         name: "a decline is not recorded",
         edits: &[(
             "src/domain/commands/pay_order.rs",
-            "let mut row =\n                Operation::declined(self.operation(), given, Code::InsufficientFunds, detail);",
-            "#[allow(unreachable_code)]\n            let mut row: Operation =\n                return Decision::Refuse(Problem::new(Code::InsufficientFunds, detail));",
+            "Operation::declined(self.operation(), given, Code::InsufficientFunds, detail)\n                .moving(order, order)",
+            "return Err(Problem::new(Code::InsufficientFunds, detail));",
         )],
         scenario: "crash-decline",
     },
@@ -217,6 +217,40 @@ pub const DEFECTS: &[Defect] = &[
             "text: format!(\"token:{}\", crate::runtime::uuid(crate::runtime::now())),",
         )],
         scenario: "same-key-checkout",
+    },
+    Defect {
+        name: "an event that nobody took counts as sent",
+        edits: &[(
+            "src/delivery/mod.rs",
+            "Ok(()) => Attempt::Sent,",
+            "_ if attempts > 0 => Attempt::Sent,\n            Ok(()) => Attempt::Sent,",
+        )],
+        scenario: "delivery-and-network-faults",
+    },
+    Defect {
+        name: "a refund is not counted",
+        edits: &[(
+            "migrations/0002_operations.sql",
+            "refunded_amount = refunded_amount + new.amount",
+            "refunded_amount = refunded_amount",
+        )],
+        scenario: "crash-refund",
+    },
+    Defect {
+        name: "a coupon is granted beyond the limit",
+        edits: &[
+            (
+                "migrations/0002_operations.sql",
+                "INTEGER CHECK (number <= grant_limit)",
+                "INTEGER",
+            ),
+            (
+                "migrations/0002_operations.sql",
+                "AND granted >= grant_limit);",
+                "AND 0);",
+            ),
+        ],
+        scenario: "order-one-coupon-two-users",
     },
     Defect {
         name: "an order may skip versions",

@@ -202,3 +202,8 @@ pub fn fixture() -> Vec<Request> {
 pub fn first_payment() -> (Request, Key) {
     (pay("paid", 100), Key::Given("fixture-6"))
 }
+
+/// The fixture's deposit, which no state of things would refuse: its request, and its key.
+pub fn first_deposit() -> (Request, Key) {
+    (deposit("rich", 350), Key::Given("fixture-5"))
+}

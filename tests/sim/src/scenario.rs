@@ -7,8 +7,8 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::model::Fulfilment;
 use crate::operations::{
-    self, Key, Request, checkout, create, deposit, dispatch, first_payment, fulfil, grant, limit,
-    pay, pay_event, profile, refund, sweep,
+    self, Key, Request, checkout, create, deposit, dispatch, first_deposit, first_payment, fulfil,
+    grant, limit, pay, pay_event, profile, refund, sweep,
 };
 
 /// How much may go wrong in one run.
@@ -512,6 +512,8 @@ fn sweeps() -> Vec<Scenario> {
     let operator = |slot| Client::new(&sweep(), &Key::Operator, slot);
     let (request, key) = first_payment();
     let again = Client::new(&request, &key, 1);
+    let (request, key) = first_deposit();
+    let deposit = Client::new(&request, &key, 1);
     let fresh = Client::new(&pay("o1", 100), &Key::Given("k"), 1);
     let limits = |crashes, database_faults| Limits {
         crashes,
@@ -557,6 +559,12 @@ fn sweeps() -> Vec<Scenario> {
             "sweep-and-old-key",
             Kind::Schedules,
             &[&operator(0), &again],
+            limits(0, 0),
+        ),
+        scenario(
+            "sweep-and-old-deposit",
+            Kind::Schedules,
+            &[&operator(0), &deposit],
             limits(0, 0),
         ),
         scenario(
