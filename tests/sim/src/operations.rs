@@ -150,9 +150,9 @@ pub fn dispatch() -> Request {
     Request::post(Act::Always, "/admin/dispatch", json!({}))
 }
 
-/// Forgets what is past its retention.
-pub fn sweep() -> Request {
-    Request::post(Act::Always, "/admin/sweep", json!({}))
+/// Forgets what is past its retention, so much of each kind.
+pub fn sweep(limit: i64) -> Request {
+    Request::post(Act::Always, "/admin/sweep", json!({"limit": limit}))
 }
 
 /// One request for each operation, for the scenarios that every operation goes through: its name, the

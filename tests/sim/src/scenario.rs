@@ -437,9 +437,9 @@ fn delivery() -> Vec<Scenario> {
         ..Limits::default()
     };
     // What the instance sends by itself begins after a sleep.
-    let early = |limits| Limits {
-        early_timers: 2,
-        ..limits
+    let early = |early_timers| Limits {
+        early_timers,
+        ..Limits::default()
     };
     let one = vec![paying.clone()];
     let two = vec![paying.clone(), after(operator(1))];
@@ -476,13 +476,8 @@ fn delivery() -> Vec<Scenario> {
     ];
     scenarios.extend(
         [
-            scenario("dispatcher", Kind::Schedules, &two, early(limits(0, 0, 0))),
-            scenario(
-                "two-dispatchers",
-                Kind::Schedules,
-                &three,
-                early(limits(0, 0, 0)),
-            ),
+            scenario("dispatcher", Kind::Schedules, &two, early(2)),
+            scenario("two-dispatchers", Kind::Schedules, &three, early(1)),
             scenario(
                 "dispatcher-and-crash",
                 Kind::CrashPoints,
@@ -509,7 +504,8 @@ fn delivery() -> Vec<Scenario> {
 
 /// Sweeps beside each other and beside requests with keys that are past their retention.
 fn sweeps() -> Vec<Scenario> {
-    let operator = |slot| Client::new(&sweep(), &Key::Operator, slot);
+    let operator = |slot| Client::new(&sweep(1000), &Key::Operator, slot);
+    let short = |slot| Client::new(&sweep(2), &Key::Operator, slot);
     let (request, key) = first_payment();
     let again = Client::new(&request, &key, 1);
     let (request, key) = first_deposit();
@@ -520,6 +516,10 @@ fn sweeps() -> Vec<Scenario> {
         database_faults,
         // A sweep sleeps after each statement.
         early_timers: 2,
+        ..Limits::default()
+    };
+    let early = |early_timers| Limits {
+        early_timers,
         ..Limits::default()
     };
     let scenario = |name: &str, kind, clients: &[&Client], limits| Scenario {
@@ -567,24 +567,40 @@ fn sweeps() -> Vec<Scenario> {
             &[&operator(0), &deposit],
             limits(0, 0),
         ),
+        // Where the key-value store does not answer for them.
+        scenario(
+            "sweep-and-old-key-in-journal",
+            Kind::Schedules,
+            &[&operator(0), &again],
+            limits(0, 0),
+        )
+        .with_store(StoreMode::Down),
+        scenario(
+            "sweep-and-old-deposit-in-journal",
+            Kind::Schedules,
+            &[&operator(0), &deposit],
+            limits(0, 0),
+        )
+        .with_store(StoreMode::Down),
         scenario(
             "sweep-and-payment",
             Kind::Schedules,
-            &[&operator(0), &fresh],
+            &[&short(0), &fresh],
             limits(0, 0),
         ),
         scenario(
             "two-sweeps",
             Kind::Schedules,
-            &[&operator(0), &operator(1)],
-            limits(0, 0),
+            &[&short(0), &short(1)],
+            early(1),
         ),
         scenario(
             "two-sweeps-and-old-key",
             Kind::Schedules,
             &[&operator(0), &again, &operator(2)],
             Limits::default(),
-        ),
+        )
+        .with_store(StoreMode::Down),
     ];
     let beside = beside.map(Scenario::apart_as_placed);
     alone.into_iter().chain(beside).collect()
