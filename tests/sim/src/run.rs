@@ -1025,10 +1025,17 @@ impl Run<'_> {
             Event::Wipe => "the key-value store loses everything".to_owned(),
             Event::Crash(slot, fates) => {
                 let id = self.stage.slots[usize::from(*slot)].id;
-                let fates: Vec<String> = fates
-                    .iter()
-                    .map(|(number, fate)| format!("#{number} {fate:?}").to_lowercase())
-                    .collect();
+                let mine = |call: &&crate::world::Call| call.instance == id && !call.is_orphan();
+                let calls = world.calls.iter().filter(mine).map(|call| {
+                    let fate = fates.iter().find(|(number, _)| *number == call.number);
+                    let fate = match fate {
+                        Some((_, Fate::Dropped)) => "never done",
+                        Some((_, Fate::Orphaned)) => "still on its way",
+                        Some((_, Fate::Done)) | None => "done, not told",
+                    };
+                    format!("#{} {}: {fate}", call.number, call.what)
+                });
+                let fates: Vec<String> = calls.collect();
                 format!("{id} DIES; {}", fates.join(", "))
             }
         }

@@ -84,8 +84,13 @@ impl What {
 
     /// Whether it can change the database.
     pub fn writes_database(&self) -> bool {
-        matches!(self, Self::Sql(_, sql, _) if !sql.trim_start().starts_with("SELECT"))
+        matches!(self, Self::Sql(_, sql, _) if !only_reads(sql))
     }
+}
+
+/// Whether a statement of payonce changes nothing.
+fn only_reads(sql: &str) -> bool {
+    ["SELECT", "WITH"].iter().any(|word| sql.starts_with(word))
 }
 
 /// How a call ends.
@@ -714,8 +719,7 @@ impl Line {
             let version = connection.pragma_query_value(None, "schema_version", |row| row.get(0));
             version.unwrap_or(0)
         };
-        let reads = sql.trim_start().starts_with("SELECT");
-        let before = (!reads).then(|| (connection.total_changes(), schema(connection)));
+        let before = (!only_reads(sql)).then(|| (connection.total_changes(), schema(connection)));
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         let on_columns = |names| {
             columns = names;
