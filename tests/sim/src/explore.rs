@@ -340,3 +340,49 @@ pub fn shrink(lab: &mut Lab, violation: &mut Violation) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(number: u32) -> Chain {
+        let mut chain = Chain::default();
+        chain.add(&number);
+        chain
+    }
+
+    /// Two processes of two steps each: a grid, through which six ways lead.
+    #[test]
+    fn schedules_are_the_ways_through_the_states() {
+        let at = |a: u32, b: u32| state(3 * a + b);
+        let mut graph: HashMap<Chain, Vec<Option<Chain>>> = HashMap::new();
+        for a in 0..=2 {
+            for b in 0..=2 {
+                let next = graph.entry(at(a, b)).or_default();
+                if a < 2 {
+                    next.push(Some(at(a + 1, b)));
+                }
+                if b < 2 {
+                    next.push(Some(at(a, b + 1)));
+                }
+                if (a, b) == (2, 2) {
+                    next.push(None);
+                }
+            }
+        }
+        assert_eq!(count(&graph, &[Some(at(0, 0))]), 6.0);
+        assert_eq!(count(&HashMap::new(), &[None]), 1.0);
+    }
+
+    #[test]
+    fn a_history_is_told_from_every_other() {
+        let chain = |events: &[&str]| {
+            let mut chain = Chain::default();
+            events.iter().for_each(|event| chain.add(event));
+            chain
+        };
+        assert!(chain(&["a", "b"]) == chain(&["a", "b"]));
+        assert!(chain(&["a", "b"]) != chain(&["b", "a"]));
+        assert!(chain(&["ab"]) != chain(&["a", "b"]));
+    }
+}

@@ -775,3 +775,30 @@ pub fn named(name: &str) -> Option<Scenario> {
         .into_iter()
         .find(|scenario| scenario.name == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_is_found_by_its_name_and_no_other_has_it() {
+        let all = exhaustive();
+        for scenario in &all {
+            let same = all.iter().filter(|other| other.name == scenario.name);
+            assert_eq!(same.count(), 1, "{scenario}");
+            assert!(named(&scenario.name).is_some());
+        }
+        assert!(named("random-7").is_some() && named("random-x").is_none());
+    }
+
+    #[test]
+    fn every_operation_is_interrupted_doubled_and_let_down_by_both_stores() {
+        let all = exhaustive();
+        for (name, _, _) in operations::each() {
+            for what in ["crash", "crash-twice", "database-fault", "order-same-key"] {
+                let name = format!("{what}-{name}");
+                assert!(all.iter().any(|scenario| scenario.name == name), "{name}");
+            }
+        }
+    }
+}
