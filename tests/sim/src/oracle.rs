@@ -98,20 +98,14 @@ impl Oracle {
         match (answer.status, code.as_str()) {
             (503, "busy" | "storage_unavailable") if self.trouble => self.may_come_back(answer),
             (409, "idempotency_in_progress") => self.may_come_back(answer),
-            (422, "idempotency_key_reused") => {
-                let asks = |client: &Client| {
-                    let request = &client.request;
-                    (request.path.clone(), request.body.clone())
-                };
-                let other = |other: &Client| client.same_key(other) && asks(client) != asks(other);
-                match scenario.clients.iter().any(other) {
-                    true => Ok(()),
-                    false => Err(format!("nobody else used the key of client {index}")),
-                }
-            }
+            (422, "idempotency_key_reused") => match shares_key(scenario, client) {
+                true => Ok(()),
+                false => Err(format!("nobody else used the key of client {index}")),
+            },
             (400..=499, _) => {
-                let recorded = |row: &Row| is_of(client, row);
-                match self.journal().iter().find(|row| recorded(row)) {
+                let journal = self.journal();
+                let recorded = journal.iter().find(|row| is_of(client, row));
+                match recorded.filter(|_| !shares_key(scenario, client)) {
                     Some(row) => Err(format!(
                         "invariant 2: client {index} was refused with {code}, the journal has {}",
                         row.body
@@ -360,6 +354,13 @@ impl Oracle {
         let rows = database.and_then(|database| model::journal(database).ok());
         rows.unwrap_or_default()
     }
+}
+
+/// Whether another client uses the key of `client` for another request.
+fn shares_key(scenario: &Scenario, client: &Client) -> bool {
+    let asks = |client: &Client| (client.request.path.clone(), client.request.body.clone());
+    let other = |other: &Client| client.same_key(other) && asks(client) != asks(other);
+    scenario.clients.iter().any(other)
 }
 
 /// Whether a row is what a client asked for.
