@@ -38,12 +38,19 @@ pub const DEFECTS: &[Defect] = &[
         scenario: "order-two-keys-one-order",
     },
     Defect {
-        name: "the guard of a payment ignores status and version",
-        edits: &[(
-            SCHEMA,
-            "AND order_no = new.order_no AND status = new.from_status\n      AND version = new.version - (new.outcome = 'applied') AND user_id",
-            "AND order_no = new.order_no AND user_id",
-        )],
+        name: "nothing guards an order that is paid",
+        edits: &[
+            (
+                SCHEMA,
+                "CREATE UNIQUE INDEX IF NOT EXISTS payments_one_live",
+                "CREATE INDEX IF NOT EXISTS payments_one_live",
+            ),
+            (
+                SCHEMA,
+                "AND order_no = new.order_no AND status = new.from_status\n      AND version = new.version - (new.outcome = 'applied') AND user_id",
+                "AND order_no = new.order_no AND user_id",
+            ),
+        ],
         scenario: "order-two-keys-one-order",
     },
     Defect {

@@ -38,6 +38,8 @@ Usage: cargo xtask <command>
   sim [--seconds N] [--seed N]
         run the component through every crash, order and fault, deterministically, and
         components with seeded defects through those that must find them
+  sim --defects
+        only the components with seeded defects
   sim --scenario NAME [--choices LIST]
         only what has this in its name; or one run again, with its trace
   bench [--seconds N] [--json FILE]

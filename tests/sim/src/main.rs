@@ -52,7 +52,7 @@ struct Flags {
     #[arg(long, value_parser = parse_choices)]
     choices: Option<std::vec::Vec<u8>>,
     /// How long to try random runs, seconds.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// Where random runs begin.
     #[arg(long, default_value_t = 1)]

@@ -336,12 +336,14 @@ impl Books {
                 };
                 match order(order_no) {
                     None => Some("order_not_found"),
-                    Some(order) if order.status == "cancelled" => Some("order_state_invalid"),
-                    Some(order) if !matches!(order.status.as_str(), "pending" | "failed") => {
+                    Some(order)
+                        if !matches!(order.status.as_str(), "pending" | "failed" | "cancelled") =>
+                    {
                         Some("order_already_paid")
                     }
                     Some(_) if request_no.as_ref().is_some_and(used) => Some("request_no_used"),
                     Some(order) if order.amount != *amount => Some("amount_mismatch"),
+                    Some(order) if order.status == "cancelled" => Some("order_state_invalid"),
                     Some(_) => None,
                 }
             }

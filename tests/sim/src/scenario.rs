@@ -398,7 +398,7 @@ pub fn exhaustive() -> Vec<Scenario> {
             StoreMode::Garbage,
         ] {
             let what = format!("order-store-{mode:?}").to_lowercase();
-            let scenario = scenario(&what, Kind::StoreFaults, early(1));
+            let scenario = scenario(&what, Kind::StoreFaults, early(claims.into()));
             all.push(scenario.apart().with_store(mode));
         }
         let database = Limits {
@@ -628,12 +628,15 @@ fn start() -> Vec<Scenario> {
     };
     let scenarios = [
         twice,
-        Scenario::new(
-            "crash-first-start".to_owned(),
-            Kind::CrashPoints,
-            one.clone(),
-            limits(1, 0),
-        ),
+        Scenario {
+            orphans: false,
+            ..Scenario::new(
+                "crash-first-start".to_owned(),
+                Kind::CrashPoints,
+                one.clone(),
+                limits(1, 0),
+            )
+        },
         Scenario::new(
             "database-fault-first-start".to_owned(),
             Kind::DatabaseFaults,
