@@ -1,8 +1,8 @@
 //! Stripe: PaymentIntents, created and confirmed by one request whose `Idempotency-Key` is our number.
 //!
 //! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
-//! number is looked up until then, and by its metadata after that. Search lags behind by up to a minute, which
-//! is no matter a day later.
+//! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
+//! Stripe. Search lags behind by up to a minute, which is no matter a day later.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -127,35 +127,25 @@ impl StripeChannel {
             .await
     }
 
-    async fn create_refund(&self, call: &ChannelCall) -> Outcome {
-        let charged = match self.charged(call).await {
-            Ok(charged) => charged,
-            Err(outcome) => return outcome,
-        };
+    async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
         let form = vec![
-            ("payment_intent", charged),
+            ("payment_intent", self.charged(call).await?),
             ("amount", call.amount.get().to_string()),
             ("metadata[refund_no]", call.number.clone()),
             ("metadata[order_no]", call.order_no.as_str().to_owned()),
             ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
         ];
-        match self.create(call, "/v1/refunds", form).await {
-            Ok(answer) => read_refund(&answer),
-            Err(unknown) => unknown.into(),
-        }
+        Ok(self.create(call, "/v1/refunds", form).await?)
     }
 
-    async fn find_refund(&self, call: &ChannelCall) -> Result<Outcome, Outcome> {
+    async fn find_refund(&self, call: &ChannelCall) -> Result<Option<Object>, Outcome> {
         let query = vec![
             ("payment_intent", self.charged(call).await?),
             ("limit", "100".to_owned()),
         ];
         let found = self.list("/v1/refunds", query).await?;
-        let is_it = |object: &&Object| object.metadata.refund_no.as_ref() == Some(&call.number);
-        Ok(found
-            .iter()
-            .find(is_it)
-            .map_or(Outcome::NotFound, Object::refund_outcome))
+        let is_it = |object: &Object| object.metadata.refund_no.as_ref() == Some(&call.number);
+        Ok(found.into_iter().find(is_it))
     }
 }
 
@@ -172,18 +162,27 @@ impl Channel for StripeChannel {
     fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             if is_remembered(call, now) {
-                return self.charge(call).await;
+                match self.create_charge(call).await {
+                    Ok(answer) if !is_repeated_failure(&answer) => return read_charge(&answer),
+                    Ok(_) => {}
+                    Err(unknown) => return unknown.into(),
+                }
             }
             match self.search(&call.number).await {
                 Ok(Some(found)) => found.charge_outcome(),
-                Ok(None) => Outcome::NotFound,
+                Ok(None) => not_found(call, now),
                 Err(outcome) => outcome,
             }
         })
     }
 
     fn refund<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
-        Box::pin(self.create_refund(call))
+        Box::pin(async move {
+            match self.create_refund(call).await {
+                Ok(answer) => read_refund(&answer),
+                Err(outcome) => outcome,
+            }
+        })
     }
 
     fn lookup_refund<'a>(
@@ -193,11 +192,17 @@ impl Channel for StripeChannel {
     ) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             if is_remembered(call, now) {
-                return self.create_refund(call).await;
+                match self.create_refund(call).await {
+                    Ok(answer) if !is_repeated_failure(&answer) => return read_refund(&answer),
+                    Ok(_) => {}
+                    Err(outcome) => return outcome,
+                }
             }
-            self.find_refund(call)
-                .await
-                .unwrap_or_else(|outcome| outcome)
+            match self.find_refund(call).await {
+                Ok(Some(found)) => found.refund_outcome(),
+                Ok(None) => not_found(call, now),
+                Err(outcome) => outcome,
+            }
         })
     }
 
@@ -218,6 +223,21 @@ impl Channel for StripeChannel {
 /// Whether repeating the request tells what became of the first.
 fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
     now < call.created_at.plus_millis(REMEMBERED_MS)
+}
+
+/// Stripe repeats its own failures too, whether or not it had acted: then the metadata tell.
+fn is_repeated_failure(answer: &Answer) -> bool {
+    answer.status >= 500
+}
+
+/// What it means that nothing bears the number. While Stripe remembers the key, the same request would only be
+/// answered with the same failure, and the search may lag behind.
+fn not_found(call: &ChannelCall, now: Timestamp) -> Outcome {
+    if is_remembered(call, now) {
+        Outcome::unknown("the channel failed, and shows no trace of the number yet")
+    } else {
+        Outcome::NotFound
+    }
 }
 
 fn charge_form(call: &ChannelCall) -> Form {
