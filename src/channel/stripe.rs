@@ -93,6 +93,28 @@ impl StripeChannel {
         self.client.send(request, body).await
     }
 
+    /// What became of the object that a repeated answer shows as it was at first.
+    async fn current(
+        &self,
+        path: &str,
+        answer: &Answer,
+        outcome: fn(&Object) -> Outcome,
+    ) -> Outcome {
+        let then = read(answer, outcome);
+        let Outcome::Unknown(_) = then else {
+            return then;
+        };
+        let Ok(Object { id, .. }) = serde_json::from_slice(&answer.body) else {
+            return then;
+        };
+        let request = self.client.request(Method::GET, &format!("{path}/{id}"));
+        match self.client.send(request, String::new()).await {
+            Ok(now) if now.status == 200 => read(&now, outcome),
+            Ok(now) => now.unclear(),
+            Err(unknown) => unknown.into(),
+        }
+    }
+
     /// The objects of a list.
     async fn list(&self, path: &str, query: Form) -> Result<Vec<Object>, Outcome> {
         let query = serde_urlencoded::to_string(query).unwrap_or_default();
@@ -163,7 +185,10 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             if is_remembered(call, now) {
                 match self.create_charge(call).await {
-                    Ok(answer) if !is_repeated_failure(&answer) => return read_charge(&answer),
+                    Ok(answer) if !is_repeated_failure(&answer) => {
+                        let outcome = Object::charge_outcome;
+                        return self.current("/v1/payment_intents", &answer, outcome).await;
+                    }
                     Ok(_) => {}
                     Err(unknown) => return unknown.into(),
                 }
@@ -193,7 +218,10 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             if is_remembered(call, now) {
                 match self.create_refund(call).await {
-                    Ok(answer) if !is_repeated_failure(&answer) => return read_refund(&answer),
+                    Ok(answer) if !is_repeated_failure(&answer) => {
+                        let outcome = Object::refund_outcome;
+                        return self.current("/v1/refunds", &answer, outcome).await;
+                    }
                     Ok(_) => {}
                     Err(outcome) => return outcome,
                 }
@@ -271,7 +299,7 @@ fn read_refund(answer: &Answer) -> Outcome {
 
 fn read(answer: &Answer, outcome: fn(&Object) -> Outcome) -> Outcome {
     match answer.status {
-        200 | 201 => match serde_json::from_slice::<Object>(&answer.body) {
+        200 => match serde_json::from_slice::<Object>(&answer.body) {
             Ok(object) => outcome(&object),
             Err(_) => Outcome::unknown(format!("status {} without an object", answer.status)),
         },
