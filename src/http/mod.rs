@@ -104,6 +104,8 @@ fn router(config: Config) -> Router {
         )
         .route("/v1/messages", post(routes::messages::send))
         .route("/v1/events", post(routes::events::receive))
+        .route("/v1/webhooks/{channel}", post(routes::webhooks::hear))
+        .route("/admin/reconcile", post(routes::admin::reconcile))
         .route("/admin/dispatch", post(routes::admin::dispatch))
         .route("/admin/sweep", post(routes::admin::sweep))
         .route("/admin/stats", get(routes::admin::stats))

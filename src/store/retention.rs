@@ -27,8 +27,9 @@ pub async fn retire_operations(
     // Rows lie in the order in which they were appended, which is that of their times but for the
     // difference of clocks. So this needs no index, which every operation would have to pay for.
     let statement = "DELETE FROM operations WHERE rowid IN ( \
-           SELECT rowid FROM (SELECT rowid, created_at, outcome FROM operations ORDER BY rowid LIMIT ?2) \
-           WHERE created_at < ?1 AND outcome IN ('applied', 'declined')) \
+           SELECT rowid FROM (SELECT rowid, created_at FROM operations WHERE response_status <> 102 \
+             ORDER BY rowid LIMIT ?2) \
+           WHERE created_at < ?1) \
          RETURNING 1";
     count_of(database, statement, before, limit).await
 }

@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::*;
 use crate::domain::commands::{
     CancelOrder, CompleteOrder, CreateOrder, DepositMoney, GrantCoupon, LimitCoupon, PayOrder,
-    PaymentMethod, RefundOrder, SendMessage, ShipOrder, UpdateProfile,
+    RefundOrder, SendMessage, ShipOrder, UpdateProfile,
 };
-use crate::domain::{Command, Decision, Given, MAX_AMOUNT, Metadata, Timestamp};
+use crate::domain::{Command, Decision, Given, MAX_AMOUNT, Metadata, PaymentMethod, Timestamp};
 use crate::store::migrations;
 
 /// Each rule with a query that counts what breaks it and shares nothing with the triggers.
@@ -189,6 +189,7 @@ fn boxed(merchant: &str, key: &str, number: u128, command: Box<dyn Command>) -> 
             subject: uuid(1),
             event: uuid(2),
             instance: uuid(3),
+            channel: None,
         },
     }
 }
@@ -218,7 +219,7 @@ fn pay(order_no: &str, amount: i64, request_no: Option<&str>) -> PayOrder {
         amount: amount.try_into().unwrap(),
         currency: None,
         request_no: request_no.map(id),
-        payment_method: PaymentMethod::Wallet,
+        payment_method: Some(PaymentMethod::wallet()),
     }
 }
 
