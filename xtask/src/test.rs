@@ -91,6 +91,7 @@ fn everything(count: &mut Count) -> Result<(), String> {
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
     count.run(cargo_test().args(["--package", HOST]))?;
     count.run(cargo_test().args(["--package", SIM]))?;
+    count.run(cargo_test().args(["--package", "payonce-channel"]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");

@@ -92,11 +92,11 @@ fn plan(shared: &Shared, script: Script) -> Reply {
     Reply::new(200, json!({}))
 }
 
-fn settle(shared: &Shared, wish: Settle) -> Reply {
-    let mut state = shared.state();
-    let settled = match (wish.charge_id, wish.refund_id) {
-        (Some(id), None) => state.settle_charge(&id, wish.outcome),
-        (None, Some(id)) => state.settle_refund(&id, wish.outcome),
+fn settle(shared: &Arc<Shared>, wish: Settle) -> Reply {
+    let outcome = wish.outcome;
+    let (settled, _) = match (wish.charge_id, wish.refund_id) {
+        (Some(id), None) => shared.change(|state| state.settle_charge(&id, outcome)),
+        (None, Some(id)) => shared.change(|state| state.settle_refund(&id, outcome)),
         _ => {
             return problem(
                 400,

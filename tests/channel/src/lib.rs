@@ -26,6 +26,7 @@ pub use events::{Event, Surface};
 pub use script::{Call, Fault, Manner, Step};
 
 use server::{Reachable, Shared, serve};
+use state::State;
 
 /// What a channel knows from the start.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl Channel {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(Shared::new(config, runtime.handle().clone()));
         let (reachable, changes) = unbounded_channel();
         let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -115,7 +116,8 @@ impl Channel {
     /// # Panics
     /// When there is no such charge.
     pub fn settle_charge(&self, charge_id: &str, outcome: Outcome) {
-        let settled = self.shared.state().settle_charge(charge_id, outcome);
+        let settle = |state: &mut State| state.settle_charge(charge_id, outcome);
+        let (settled, _) = self.shared.change(settle);
         assert!(settled, "there is no charge {charge_id}");
     }
 
@@ -124,7 +126,8 @@ impl Channel {
     /// # Panics
     /// When there is no such refund.
     pub fn settle_refund(&self, refund_id: &str, outcome: Outcome) {
-        let settled = self.shared.state().settle_refund(refund_id, outcome);
+        let settle = |state: &mut State| state.settle_refund(refund_id, outcome);
+        let (settled, _) = self.shared.change(settle);
         assert!(settled, "there is no refund {refund_id}");
     }
 

@@ -60,6 +60,18 @@ impl Fault {
         Self::WebhookFirst,
         Self::WebhookMeanwhile,
     ];
+
+    /// Whether the channel does what it is asked for, at once.
+    pub fn acts(self) -> bool {
+        let undone = [
+            Self::Refuse,
+            Self::Hang,
+            Self::LateAct,
+            Self::FailBefore,
+            Self::RateLimit,
+        ];
+        !undone.contains(&self)
+    }
 }
 
 /// What becomes of one call.

@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -45,14 +46,24 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Counts the releases.
     releases: watch::Sender<u64>,
+    runtime: Handle,
+}
+
+/// A call that is held until the next release, whether or not its caller waits.
+pub(crate) struct Held {
+    surface: Surface,
+    act: Act,
+    asked: Arc<Asked>,
+    outcome: Outcome,
 }
 
 impl Shared {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, runtime: Handle) -> Self {
         Self {
             config,
             state: Mutex::default(),
             releases: watch::Sender::new(0),
+            runtime,
         }
     }
 
@@ -60,15 +71,34 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets every call that is held go on.
-    pub fn release(&self) {
-        self.releases.send_modify(|count| *count += 1);
+    /// Changes something, and returns the events that came of it; they are delivered, if that happens by
+    /// itself.
+    pub fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> (T, Vec<Event>) {
+        let mut state = self.state();
+        let before = state.events.len();
+        let changed = change(&mut state);
+        let events = state.events.get(before..).unwrap_or_default().to_vec();
+        if self.config.webhooks_by_themselves {
+            for event in events.clone() {
+                let shared = Arc::clone(self);
+                self.runtime
+                    .spawn(async move { shared.insist(&event).await });
+            }
+        }
+        (changed, events)
     }
 
-    async fn released(&self) {
-        let mut releases = self.releases.subscribe();
-        releases.mark_unchanged();
-        releases.changed().await.ok();
+    /// Lets every call that is held go on: those that were not done are done when this returns.
+    pub fn release(self: &Arc<Self>) {
+        self.change(|state| {
+            for held in std::mem::take(&mut state.held) {
+                if held.surface == Surface::Stripe {
+                    stripe::resume(state, &held.asked);
+                }
+                (held.act)(state, &held.asked, held.outcome);
+            }
+        });
+        self.releases.send_modify(|count| *count += 1);
     }
 
     /// Delivers an event, if there is somebody to deliver it to; returns the status of the answer.
@@ -76,6 +106,12 @@ impl Shared {
         let payonce = self.state().payonce.clone()?;
         let delivered = event.deliver(&payonce, &self.config.webhook_secret, manner);
         delivered.await.ok()
+    }
+
+    async fn deliver_all(&self, events: &[Event]) {
+        for event in events {
+            self.deliver(event, Manner::Proper).await;
+        }
     }
 
     /// Delivers an event until it is taken, as channels do; theirs are hours, these are seconds.
@@ -199,35 +235,59 @@ struct Play<'a> {
 
 impl Play<'_> {
     async fn run(self, fault: Option<Fault>) -> Result<Response<Full<Bytes>>, Lost> {
-        let Some(fault) = fault else {
-            return Ok(self.done().response());
+        let mut releases = self.shared.releases.subscribe();
+        let done = fault.is_none_or(Fault::acts).then(|| {
+            let act = |state: &mut State| (self.act)(state, self.asked, self.outcome.clone());
+            self.shared.change(act)
+        });
+        if fault == Some(Fault::LateAct) {
+            self.hold();
+        }
+        // Who sees the call counted can rely on what was done, and on the next release.
+        self.shared.state().count(self.call);
+        let Some((reply, events)) = done else {
+            return self.undone(fault).await;
         };
         match fault {
-            Fault::Refuse => Err(Lost),
-            Fault::Hang => pending().await,
-            Fault::Late => {
-                let reply = self.done();
-                self.shared.released().await;
-                Ok(reply.response())
+            Some(Fault::Late) => {
+                releases.changed().await.ok();
             }
-            Fault::LateAct => {
-                self.done_late();
-                pending().await
+            Some(Fault::Slow(milliseconds)) => {
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
             }
-            Fault::Drop => {
-                self.done();
-                Err(Lost)
+            Some(Fault::WebhookFirst) => self.shared.deliver_all(&events).await,
+            Some(Fault::WebhookMeanwhile) => {
+                let shared = Arc::clone(self.shared);
+                tokio::spawn(async move { shared.deliver_all(&events).await });
             }
-            Fault::FailBefore => Ok(answer(503, "text/plain", "upstream is down".into())),
-            Fault::FailAfter => {
-                self.done();
+            Some(Fault::Drop) => return Err(Lost),
+            Some(Fault::FailAfter) => {
                 let reply = match self.surface {
                     Surface::Http => contract::problem(500, "internal", "something went wrong"),
-                    Surface::Stripe => stripe::fail(&mut self.shared.state(), self.asked),
+                    // A repeated key keeps the answer that it has.
+                    Surface::Stripe => {
+                        stripe::fail(&mut self.shared.state(), self.asked, !events.is_empty())
+                    }
                 };
-                Ok(reply.response())
+                return Ok(reply.response());
             }
-            Fault::RateLimit => {
+            Some(Fault::Garble) => {
+                let page = "<title>Checking your browser</title>";
+                return Ok(answer(200, "text/html", page.to_owned()));
+            }
+            _ => {}
+        }
+        Ok(reply.response())
+    }
+
+    /// The faults that keep a call from being done, or from being done now.
+    async fn undone(&self, fault: Option<Fault>) -> Result<Response<Full<Bytes>>, Lost> {
+        match fault {
+            Some(Fault::FailBefore) => {
+                let page = "no healthy upstream".to_owned();
+                Ok(answer(503, "text/plain", page))
+            }
+            Some(Fault::RateLimit) => {
                 let reply = match self.surface {
                     Surface::Http => contract::problem(429, "rate_limited", "too many requests"),
                     Surface::Stripe => {
@@ -237,75 +297,22 @@ impl Play<'_> {
                 };
                 Ok(reply.response())
             }
-            Fault::Garble => {
-                self.done();
-                Ok(answer(
-                    200,
-                    "text/html",
-                    "<title>Checking your browser</title>".into(),
-                ))
-            }
-            Fault::Slow(milliseconds) => {
-                let reply = self.done();
-                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-                Ok(reply.response())
-            }
-            Fault::WebhookFirst => {
-                let (reply, events) = self.done_with_events();
-                for event in &events {
-                    self.shared.deliver(event, Manner::Proper).await;
-                }
-                Ok(reply.response())
-            }
-            Fault::WebhookMeanwhile => {
-                let (reply, events) = self.done_with_events();
-                let shared = Arc::clone(self.shared);
-                tokio::spawn(async move {
-                    for event in &events {
-                        shared.deliver(event, Manner::Proper).await;
-                    }
-                });
-                Ok(reply.response())
-            }
+            Some(Fault::Refuse) => Err(Lost),
+            _ => pending().await,
         }
     }
 
-    /// Does what was asked for.
-    fn done(&self) -> Reply {
-        let (reply, events) = self.done_with_events();
-        if self.shared.config.webhooks_by_themselves {
-            for event in events {
-                let shared = Arc::clone(self.shared);
-                tokio::spawn(async move { shared.insist(&event).await });
-            }
-        }
-        reply
-    }
-
-    fn done_with_events(&self) -> (Reply, Vec<Event>) {
+    /// Leaves it to the next release.
+    fn hold(&self) {
         let mut state = self.shared.state();
-        let before = state.events.len();
-        let reply = (self.act)(&mut state, self.asked, self.outcome.clone());
-        let events = state.events.get(before..).unwrap_or_default().to_vec();
-        (reply, events)
-    }
-
-    /// Does it after the next release, whether or not the caller waits.
-    fn done_late(&self) {
-        let stripe =
-            self.surface == Surface::Stripe && matches!(self.call, Call::Charge | Call::Refund);
-        if stripe {
-            stripe::start(&mut self.shared.state(), self.asked);
+        if self.surface == Surface::Stripe && matches!(self.call, Call::Charge | Call::Refund) {
+            stripe::start(&mut state, self.asked);
         }
-        let (shared, asked) = (Arc::clone(self.shared), Arc::clone(self.asked));
-        let (act, outcome) = (self.act, self.outcome.clone());
-        tokio::spawn(async move {
-            shared.released().await;
-            let mut state = shared.state();
-            if stripe {
-                stripe::resume(&mut state, &asked);
-            }
-            act(&mut state, &asked, outcome);
+        state.held.push(Held {
+            surface: self.surface,
+            act: self.act,
+            asked: Arc::clone(self.asked),
+            outcome: self.outcome.clone(),
         });
     }
 }

@@ -8,6 +8,7 @@ use crate::book::{Book, Outcome};
 use crate::events::{Event, Surface};
 use crate::request::Reply;
 use crate::script::{Call, Step};
+use crate::server::Held;
 use crate::{contract, stripe};
 
 /// What Stripe keeps of the first request of an idempotency key.
@@ -23,6 +24,8 @@ pub(crate) struct State {
     /// By idempotency key.
     pub saved: HashMap<String, Saved>,
     pub events: Vec<Event>,
+    /// Calls that the next release does.
+    pub held: Vec<Held>,
     /// Where webhooks go.
     pub payonce: Option<String>,
     script: BTreeMap<Call, VecDeque<Step>>,
@@ -41,9 +44,12 @@ impl State {
         self.always.insert(call, step);
     }
 
-    /// Counts a call and says what becomes of it.
-    pub fn next(&mut self, call: Call) -> Step {
+    pub fn count(&mut self, call: Call) {
         *self.seen.entry(call).or_default() += 1;
+    }
+
+    /// What becomes of this call.
+    pub fn next(&mut self, call: Call) -> Step {
         let scripted = self.script.get_mut(&call).and_then(VecDeque::pop_front);
         let otherwise = || self.always.get(&call).cloned();
         scripted.or_else(otherwise).unwrap_or_default()

@@ -45,10 +45,11 @@ pub(crate) fn start(state: &mut State, asked: &Asked) {
     }
 }
 
-/// The saved answer of a key becomes a failure.
-pub(crate) fn fail(state: &mut State, asked: &Asked) -> Reply {
+/// A failure of the API itself, which is the answer of its key from now on if that is `new`.
+pub(crate) fn fail(state: &mut State, asked: &Asked, new: bool) -> Reply {
     let reply = error(500, "api_error", None, "An unknown error occurred.");
-    let saved = asked.key().and_then(|key| state.saved.get_mut(&key));
+    let key = asked.key().filter(|_| new);
+    let saved = key.and_then(|key| state.saved.get_mut(&key));
     if let Some(saved) = saved {
         saved.reply = Some(reply.clone());
     }
