@@ -10,7 +10,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 30] = [
+const RULES: &[Rule] = &[
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -35,6 +35,7 @@ const RULES: [Rule; 30] = [
         invariant: "2: one applied payment in the journal for a paid order",
         violations: "SELECT merchant_id, order_no, count(*) FROM journal
                      WHERE operation = 'order.pay' AND outcome = 'applied'
+                        OR operation = 'payment.settle' AND to_status = 'paid'
                      GROUP BY merchant_id, order_no HAVING count(*) > 1",
     },
     Rule {
@@ -43,7 +44,8 @@ const RULES: [Rule; 30] = [
                        (SELECT * FROM payments WHERE status = 'succeeded') p
                      FULL JOIN
                        (SELECT * FROM journal
-                        WHERE operation = 'order.pay' AND outcome = 'applied') j
+                        WHERE operation = 'order.pay' AND outcome = 'applied'
+                           OR operation = 'payment.settle' AND to_status = 'paid') j
                      ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
                        AND j.order_no = p.order_no
                      WHERE p.payment_id IS NULL OR j.subject_id IS NULL",
@@ -51,8 +53,42 @@ const RULES: [Rule; 30] = [
     Rule {
         invariant: "2: only successes and final declines are recorded",
         violations: "SELECT merchant_id, idempotency_key, response_status FROM journal
-                     WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
-                        OR (outcome = 'applied') <> (response_status < 300)",
+                     WHERE operation NOT IN ('order.pay_begin', 'order.refund_begin')
+                       AND (response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
+                         OR (outcome = 'applied') <> (response_status < 300))",
+    },
+    Rule {
+        invariant: "2: what began through a channel is answered as it ended, and 102 until then",
+        violations: "SELECT j.subject_id, j.response_status, p.status, r.status FROM journal j
+                     LEFT JOIN payments p ON j.operation = 'order.pay_begin'
+                       AND p.payment_id = j.subject_id
+                     LEFT JOIN refunds r ON j.operation = 'order.refund_begin'
+                       AND r.refund_id = j.subject_id
+                     WHERE j.operation IN ('order.pay_begin', 'order.refund_begin')
+                       AND j.response_status IS NOT CASE coalesce(p.status, r.status)
+                         WHEN 'processing' THEN 102
+                         WHEN 'failed' THEN 402
+                         WHEN 'succeeded' THEN iif(p.payment_id IS NULL, 201, 200) END",
+    },
+    Rule {
+        invariant: "2: every payment through a channel begins once, and ends once if it has ended",
+        violations: "SELECT payment_id, status FROM payments p WHERE channel <> 'wallet' AND (
+                       (SELECT count(*) FROM journal WHERE operation = 'order.pay_begin'
+                          AND subject_id = p.payment_id AND reference = p.request_no) <> 1
+                       OR (SELECT group_concat(to_status) FROM journal
+                           WHERE operation = 'payment.settle' AND subject_id = p.payment_id)
+                         IS NOT CASE status WHEN 'succeeded' THEN 'paid' WHEN 'failed' THEN 'failed' END)",
+    },
+    Rule {
+        invariant: "9: whatever is processing has an open call of its channel, and nothing else has",
+        violations: "SELECT s.id, c.subject_id FROM (
+                       SELECT payment_id AS id, 'charge' AS kind, amount FROM payments
+                       WHERE status = 'processing'
+                       UNION ALL SELECT refund_id, 'refund', amount FROM refunds
+                       WHERE status = 'processing') s
+                     FULL JOIN (SELECT * FROM channel_calls WHERE settled_at IS NULL) c
+                       ON c.subject_id = s.id AND c.kind = s.kind AND c.amount = s.amount
+                     WHERE s.id IS NULL OR c.subject_id IS NULL",
     },
     Rule {
         invariant: "5: the ledger sums to zero for each merchant and currency",
@@ -67,8 +103,9 @@ const RULES: [Rule; 30] = [
     Rule {
         invariant: "5: every payment, refund and deposit is booked once",
         violations: "SELECT merchant_id, idempotency_key, subject_id FROM journal j
-                     WHERE operation IN ('order.pay', 'order.refund', 'account.deposit')
-                       AND outcome = 'applied'
+                     WHERE (operation IN ('order.pay', 'order.refund', 'account.deposit',
+                         'refund.settle', 'payment.late') AND outcome = 'applied'
+                         OR operation = 'payment.settle' AND to_status = 'paid')
                        AND (SELECT sum(amount) FROM ledger_entries l
                             WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
     },
@@ -76,8 +113,10 @@ const RULES: [Rule; 30] = [
         invariant: "5: a payment goes from the customer's wallet to sales, a refund back",
         violations: "WITH moved (source_id, merchant_id, order_no, amount) AS (
                        SELECT payment_id, merchant_id, order_no, -amount FROM payments
-                       WHERE status = 'succeeded'
-                       UNION ALL SELECT refund_id, merchant_id, order_no, amount FROM refunds)
+                       WHERE status = 'succeeded' AND channel = 'wallet'
+                       UNION ALL SELECT r.refund_id, r.merchant_id, r.order_no, r.amount
+                       FROM refunds r JOIN payments p ON p.payment_id = r.payment_id
+                       WHERE p.channel = 'wallet')
                      SELECT source_id, amount FROM moved m
                      WHERE (SELECT l.amount FROM ledger_entries l JOIN orders o
                               ON o.merchant_id = m.merchant_id AND o.order_no = m.order_no
@@ -86,6 +125,28 @@ const RULES: [Rule; 30] = [
                         OR (SELECT l.amount FROM ledger_entries l
                             WHERE l.source_id = m.source_id AND l.account = 'sales')
                            IS NOT -m.amount",
+    },
+    Rule {
+        invariant: "5: through a channel money goes to sales and back, and what came late is unclaimed",
+        violations: "WITH moved (source_id, account, amount) AS (
+                       SELECT payment_id, 'sales', amount FROM payments
+                       WHERE status = 'succeeded' AND channel <> 'wallet'
+                       UNION ALL SELECT subject_id, 'unclaimed', amount FROM journal
+                       WHERE operation = 'payment.late'
+                       UNION ALL SELECT r.refund_id, iif(p.status = 'failed', 'unclaimed', 'sales'),
+                         -r.amount
+                       FROM refunds r JOIN payments p ON p.payment_id = r.payment_id
+                       WHERE p.channel <> 'wallet' AND r.status = 'succeeded'),
+                     sides AS (
+                       SELECT source_id, account, amount FROM moved
+                       UNION ALL SELECT source_id, 'channel', -amount FROM moved)
+                     SELECT s.source_id, s.account, s.amount, l.source_id, l.account, l.amount
+                     FROM sides s FULL JOIN (
+                       SELECT * FROM ledger_entries WHERE source_id IN (
+                         SELECT source_id FROM ledger_entries
+                         WHERE account IN ('channel', 'unclaimed'))) l
+                     ON l.source_id = s.source_id AND l.account = s.account
+                     WHERE s.amount IS NOT l.amount",
     },
     Rule {
         invariant: "5: nothing is booked without a journal row",
@@ -117,6 +178,7 @@ const RULES: [Rule; 30] = [
                        SELECT merchant_id, order_no, version, from_status,
                          lag(to_status) OVER moves AS before, row_number() OVER moves AS number
                        FROM journal WHERE outcome = 'applied' AND order_no IS NOT NULL
+                         AND to_status IS NOT NULL
                        WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
                      WHERE version <> number OR from_status IS NOT before",
     },
@@ -126,7 +188,8 @@ const RULES: [Rule; 30] = [
                      WHERE (o.version, o.status) IS NOT (
                        SELECT version, to_status FROM journal j
                        WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
-                         AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
+                         AND j.outcome = 'applied' AND j.to_status IS NOT NULL
+                       ORDER BY version DESC LIMIT 1)",
     },
     Rule {
         invariant: "7: 0 <= refunded_amount <= amount",
@@ -136,8 +199,16 @@ const RULES: [Rule; 30] = [
     Rule {
         invariant: "7: what was refunded of an order is the sum of its refunds",
         violations: "SELECT merchant_id, order_no, refunded_amount FROM orders o
-                     WHERE refunded_amount <> (SELECT coalesce(sum(amount), 0) FROM refunds r
-                       WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no)",
+                     WHERE refunded_amount <> (SELECT coalesce(sum(r.amount), 0) FROM refunds r
+                       JOIN payments p ON p.payment_id = r.payment_id
+                       WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no
+                         AND r.status = 'succeeded' AND p.status = 'succeeded')",
+    },
+    Rule {
+        invariant: "7: what is refunded and being refunded of a payment is at most all of it",
+        violations: "SELECT payment_id, amount FROM payments p
+                     WHERE amount < (SELECT sum(amount) FROM refunds r
+                       WHERE r.payment_id = p.payment_id AND r.status <> 'failed')",
     },
     Rule {
         invariant: "7: an order is refunded if and only if all of it was",
@@ -145,21 +216,23 @@ const RULES: [Rule; 30] = [
                      WHERE (status = 'refunded') <> (refunded_amount = amount)",
     },
     Rule {
-        invariant: "7: only succeeded payments of the same order are refunded",
+        invariant: "7: only payments of the same order are refunded that succeeded, or whose money came late",
         violations: "SELECT refund_id FROM refunds r WHERE NOT EXISTS (
                        SELECT 1 FROM payments p WHERE p.payment_id = r.payment_id
                          AND p.merchant_id = r.merchant_id AND p.order_no = r.order_no
-                         AND p.currency = r.currency AND p.status = 'succeeded')",
+                         AND p.currency = r.currency AND (p.status = 'succeeded' OR EXISTS (
+                           SELECT 1 FROM journal j WHERE j.operation = 'payment.late'
+                             AND j.subject_id = p.payment_id AND j.reference = r.refund_no)))",
     },
     Rule {
         invariant: "2: every refund has its journal row, and the other way round",
         violations: "SELECT r.refund_id, j.subject_id FROM refunds r
                      FULL JOIN
-                       (SELECT * FROM journal
-                        WHERE operation = 'order.refund' AND outcome = 'applied') j
-                     ON j.subject_id = r.refund_id AND j.merchant_id = r.merchant_id
-                       AND j.order_no = r.order_no AND j.reference = r.refund_no
-                       AND j.amount = r.amount
+                       (SELECT * FROM journal WHERE outcome = 'applied' AND operation IN
+                          ('order.refund', 'order.refund_begin', 'payment.late')) j
+                     ON j.subject_id = iif(j.operation = 'payment.late', r.payment_id, r.refund_id)
+                       AND j.merchant_id = r.merchant_id AND j.order_no = r.order_no
+                       AND j.reference = r.refund_no AND j.amount = r.amount
                      WHERE r.refund_id IS NULL OR j.subject_id IS NULL",
     },
     Rule {
