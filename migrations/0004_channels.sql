@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS channel_calls (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS channel_calls_open
-  ON channel_calls (lease_until) WHERE settled_at IS NULL;
+  ON channel_calls (lease_until, attempts) WHERE settled_at IS NULL;
 
 CREATE UNIQUE INDEX IF NOT EXISTS channel_calls_of_key
   ON channel_calls (merchant_id, idempotency_key) WHERE idempotency_key IS NOT NULL;

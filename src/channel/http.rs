@@ -203,10 +203,11 @@ impl Shown {
             Status::Declined => {
                 let said = self.code.as_deref().unwrap_or("declined");
                 let code = match said {
-                    "card_declined" | "insufficient_funds" | "expired_card" | "declined" => {
-                        DeclineCode::CardDeclined
+                    "payment_failed" | "processing_error" | "authentication_required" => {
+                        DeclineCode::PaymentFailed
                     }
-                    _ => DeclineCode::PaymentFailed,
+                    // What banks say is endless.
+                    _ => DeclineCode::CardDeclined,
                 };
                 let detail = format!("the channel says {said}");
                 Some(Settlement::Declined { code, detail })

@@ -192,7 +192,7 @@ const TAKE_OVER: &str = "UPDATE channel_calls SET owner = ?4, lease_until = ?5, 
 const TAKE_OVER_DUE: &str = "UPDATE channel_calls SET owner = ?2, lease_until = ?3, attempts = attempts + 1 \
      WHERE settled_at IS NULL AND subject_id IN ( \
        SELECT subject_id FROM channel_calls WHERE settled_at IS NULL AND lease_until <= ?1 \
-       ORDER BY lease_until LIMIT ?4)";
+       ORDER BY lease_until, attempts LIMIT ?4)";
 
 const RELEASE: &str = "UPDATE channel_calls SET lease_until = ?3, last_error = ?4, \
        client_secret = coalesce(?5, client_secret) \
