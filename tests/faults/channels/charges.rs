@@ -12,7 +12,10 @@ use crate::support::stores::WriteLock;
 use crate::support::wait::eventually;
 
 fn outcomes() -> [Outcome; 2] {
-    [Outcome::Succeeded, Outcome::Declined("do_not_honor".into())]
+    [
+        Outcome::Succeeded,
+        Outcome::Declined("card_declined".into()),
+    ]
 }
 
 /// Invariants 1, 2 and 8: the good case.
@@ -184,6 +187,36 @@ async fn a_retry_that_meets_any_fault_of_stripe_is_followed_by_one_that_ends_wel
 #[tokio::test]
 async fn a_sweep_that_meets_any_fault_of_stripe_is_followed_by_one_that_ends_well() {
     every_fault_of_a_recovery_ends_well(Surface::Stripe, Recovery::Reconcile).await;
+}
+
+/// Invariants 8 and 9: Stripe forgets keys after a day. Whoever comes later must not repeat the request, and
+/// finds what it did all the same.
+#[tokio::test]
+async fn a_day_later_the_charge_is_found_without_its_key() {
+    const DAY: u64 = 25 * 3_600_000;
+    for by in RECOVERIES {
+        for lost in [Fault::Refuse, Fault::Drop, Fault::FailAfter] {
+            let till = Till::impatient(Surface::Stripe);
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [lost]);
+            unknown(&call.clone().send().await);
+            till.lapse(DAY);
+            till.channel.forget_keys();
+            let what = format!("{by:?}, {lost:?}");
+            till.recover(&call, by, &what).await.ok(200);
+
+            till.channel.script(Call::Refund, [lost]);
+            let refund = till.shop().refund_call(&order_no, &fresh("k"), 100);
+            unknown(&refund.clone().send().await);
+            till.lapse(DAY);
+            till.channel.forget_keys();
+            till.recover(&refund, by, &what).await.ok(201);
+            assert_eq!(till.channel.book().charges.len(), 1, "{what}");
+            assert_eq!(till.channel.book().refunds.len(), 1, "{what}");
+            till.books_agree();
+        }
+    }
 }
 
 /// Invariants 8 and 9: while the channel cannot be reached nothing is guessed, by nobody.

@@ -120,17 +120,25 @@ impl Till {
     /// An order whose first attempt the channel has declined.
     pub async fn declined(&self, amount: u64) -> String {
         let order_no = self.order(amount).await;
-        let declined = Outcome::Declined("do_not_honor".into());
+        let declined = Outcome::Declined("card_declined".into());
         self.channel.script(ChannelCall::Charge, [declined]);
         let answer = self.pay_call(&order_no, amount).send().await;
         answer.problem(402, "card_declined");
         order_no
     }
 
-    /// Lets time pass: whoever was at work on a payment or refund has had its time.
+    /// Lets an hour pass: whoever was at work on a payment or refund has had its time.
     pub fn expire_leases(&self) {
-        let sql = "UPDATE channel_calls SET lease_until = 1 WHERE settled_at IS NULL";
-        self.site.connect().execute(sql, []).expect("an update");
+        self.lapse(3_600_000);
+    }
+
+    /// Lets so many milliseconds pass for what is open.
+    pub fn lapse(&self, milliseconds: u64) {
+        let sql = "UPDATE channel_calls SET created_at = max(1, created_at - ?1),
+                     lease_until = max(1, lease_until - ?1) WHERE settled_at IS NULL";
+        let milliseconds = i64::try_from(milliseconds).expect("a number");
+        let passed = self.site.connect().execute(sql, [milliseconds]);
+        passed.expect("an update");
     }
 
     pub async fn reconcile(&self, body: Value) -> Value {

@@ -22,7 +22,10 @@ fn ending(till: &Till, order_no: &str) -> Event {
 #[tokio::test]
 async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
     for surface in SURFACES {
-        for outcome in [Outcome::Succeeded, Outcome::Declined("do_not_honor".into())] {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Declined("card_declined".into()),
+        ] {
             let till = Till::impatient(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
