@@ -84,12 +84,7 @@ impl HttpChannel {
             .header("content-type", "application/json")
             .header("idempotency-key", &call.number);
         match self.client.send(request, body).await {
-            Ok(answer) if matches!(answer.status, 400 | 422) => {
-                Outcome::Settled(Settlement::Declined {
-                    code: DeclineCode::PaymentFailed,
-                    detail: format!("the channel refused the request: {}", answer.status),
-                })
-            }
+            Ok(answer) if matches!(answer.status, 400 | 422) => refused(&answer),
             Ok(answer) => read(call, &answer),
             Err(unknown) => unknown.into(),
         }
@@ -156,6 +151,24 @@ impl Channel for HttpChannel {
         verify_standard(&self.webhook_secrets, id, timestamp, signature, body, now)?;
         event(id, body)
     }
+}
+
+/// A request that was refused, and would be again.
+fn refused(answer: &Answer) -> Outcome {
+    #[derive(Deserialize)]
+    struct Refusal {
+        code: String,
+    }
+    let said = serde_json::from_slice::<Refusal>(&answer.body).map(|refusal| refusal.code);
+    let said = said.unwrap_or_else(|_| format!("status {}", answer.status));
+    // Something else has this number: nothing is known about this.
+    if said.starts_with("idempotency") {
+        return Outcome::unknown(said);
+    }
+    Outcome::Settled(Settlement::Declined {
+        code: DeclineCode::PaymentFailed,
+        detail: format!("the channel says {said}"),
+    })
 }
 
 /// What an answer with an object says, if it is about this number.

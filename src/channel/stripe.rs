@@ -1,8 +1,8 @@
 //! Stripe: PaymentIntents, created and confirmed by one request whose `Idempotency-Key` is our number.
 //!
 //! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
-//! number is looked up until then, and by its metadata after that. Search lags behind by up to a minute, which
-//! is no matter a day later.
+//! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
+//! Stripe. Search lags behind by up to a minute, which is no matter a day later.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -93,6 +93,28 @@ impl StripeChannel {
         self.client.send(request, body).await
     }
 
+    /// What became of the object that a repeated answer shows as it was at first.
+    async fn current(
+        &self,
+        path: &str,
+        answer: &Answer,
+        outcome: fn(&Object) -> Outcome,
+    ) -> Outcome {
+        let then = read(answer, outcome);
+        let Outcome::Unknown(_) = then else {
+            return then;
+        };
+        let Ok(Object { id, .. }) = serde_json::from_slice(&answer.body) else {
+            return then;
+        };
+        let request = self.client.request(Method::GET, &format!("{path}/{id}"));
+        match self.client.send(request, String::new()).await {
+            Ok(now) if now.status == 200 => read(&now, outcome),
+            Ok(now) => now.unclear(),
+            Err(unknown) => unknown.into(),
+        }
+    }
+
     /// The objects of a list.
     async fn list(&self, path: &str, query: Form) -> Result<Vec<Object>, Outcome> {
         let query = serde_urlencoded::to_string(query).unwrap_or_default();
@@ -127,35 +149,25 @@ impl StripeChannel {
             .await
     }
 
-    async fn create_refund(&self, call: &ChannelCall) -> Outcome {
-        let charged = match self.charged(call).await {
-            Ok(charged) => charged,
-            Err(outcome) => return outcome,
-        };
+    async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
         let form = vec![
-            ("payment_intent", charged),
+            ("payment_intent", self.charged(call).await?),
             ("amount", call.amount.get().to_string()),
             ("metadata[refund_no]", call.number.clone()),
             ("metadata[order_no]", call.order_no.as_str().to_owned()),
             ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
         ];
-        match self.create(call, "/v1/refunds", form).await {
-            Ok(answer) => read_refund(&answer),
-            Err(unknown) => unknown.into(),
-        }
+        Ok(self.create(call, "/v1/refunds", form).await?)
     }
 
-    async fn find_refund(&self, call: &ChannelCall) -> Result<Outcome, Outcome> {
+    async fn find_refund(&self, call: &ChannelCall) -> Result<Option<Object>, Outcome> {
         let query = vec![
             ("payment_intent", self.charged(call).await?),
             ("limit", "100".to_owned()),
         ];
         let found = self.list("/v1/refunds", query).await?;
-        let is_it = |object: &&Object| object.metadata.refund_no.as_ref() == Some(&call.number);
-        Ok(found
-            .iter()
-            .find(is_it)
-            .map_or(Outcome::NotFound, Object::refund_outcome))
+        let is_it = |object: &Object| object.metadata.refund_no.as_ref() == Some(&call.number);
+        Ok(found.into_iter().find(is_it))
     }
 }
 
@@ -172,18 +184,30 @@ impl Channel for StripeChannel {
     fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             if is_remembered(call, now) {
-                return self.charge(call).await;
+                match self.create_charge(call).await {
+                    Ok(answer) if !is_repeated_failure(&answer) => {
+                        let outcome = Object::charge_outcome;
+                        return self.current("/v1/payment_intents", &answer, outcome).await;
+                    }
+                    Ok(_) => {}
+                    Err(unknown) => return unknown.into(),
+                }
             }
             match self.search(&call.number).await {
                 Ok(Some(found)) => found.charge_outcome(),
-                Ok(None) => Outcome::NotFound,
+                Ok(None) => not_found(call, now),
                 Err(outcome) => outcome,
             }
         })
     }
 
     fn refund<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
-        Box::pin(self.create_refund(call))
+        Box::pin(async move {
+            match self.create_refund(call).await {
+                Ok(answer) => read_refund(&answer),
+                Err(outcome) => outcome,
+            }
+        })
     }
 
     fn lookup_refund<'a>(
@@ -193,11 +217,20 @@ impl Channel for StripeChannel {
     ) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             if is_remembered(call, now) {
-                return self.create_refund(call).await;
+                match self.create_refund(call).await {
+                    Ok(answer) if !is_repeated_failure(&answer) => {
+                        let outcome = Object::refund_outcome;
+                        return self.current("/v1/refunds", &answer, outcome).await;
+                    }
+                    Ok(_) => {}
+                    Err(outcome) => return outcome,
+                }
             }
-            self.find_refund(call)
-                .await
-                .unwrap_or_else(|outcome| outcome)
+            match self.find_refund(call).await {
+                Ok(Some(found)) => found.refund_outcome(),
+                Ok(None) => not_found(call, now),
+                Err(outcome) => outcome,
+            }
         })
     }
 
@@ -218,6 +251,21 @@ impl Channel for StripeChannel {
 /// Whether repeating the request tells what became of the first.
 fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
     now < call.created_at.plus_millis(REMEMBERED_MS)
+}
+
+/// Stripe repeats its own failures too, whether or not it had acted: then the metadata tell.
+fn is_repeated_failure(answer: &Answer) -> bool {
+    answer.status >= 500
+}
+
+/// What it means that nothing bears the number. While Stripe remembers the key, the same request would only be
+/// answered with the same failure, and the search may lag behind.
+fn not_found(call: &ChannelCall, now: Timestamp) -> Outcome {
+    if is_remembered(call, now) {
+        Outcome::unknown("the channel failed, and shows no trace of the number yet")
+    } else {
+        Outcome::NotFound
+    }
 }
 
 fn charge_form(call: &ChannelCall) -> Form {
@@ -251,7 +299,7 @@ fn read_refund(answer: &Answer) -> Outcome {
 
 fn read(answer: &Answer, outcome: fn(&Object) -> Outcome) -> Outcome {
     match answer.status {
-        200 | 201 => match serde_json::from_slice::<Object>(&answer.body) {
+        200 => match serde_json::from_slice::<Object>(&answer.body) {
             Ok(object) => outcome(&object),
             Err(_) => Outcome::unknown(format!("status {} without an object", answer.status)),
         },

@@ -246,10 +246,10 @@ proptest! {
                     Code::OrderStateInvalid
                 } else if wanted > left {
                     Code::RefundExceedsPayment
-                } else if !room {
-                    Code::BodyInvalid
-                } else {
+                } else if !succeeded {
                     Code::OrderStateInvalid
+                } else {
+                    Code::BodyInvalid
                 };
                 prop_assert_eq!(problem.code, expected);
             }
