@@ -219,6 +219,28 @@ async fn a_day_later_the_charge_is_found_without_its_key() {
     }
 }
 
+/// Invariants 8 and 9: an upgrade between the call and its retry words the request differently. A channel that
+/// compares requests refuses it, which says nothing about the first one.
+#[tokio::test]
+async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
+    for surface in SURFACES {
+        for by in RECOVERIES {
+            let till = Till::impatient(surface);
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [Fault::Drop]);
+            unknown(&call.clone().send().await);
+            let sql = "UPDATE channel_calls SET payment_method = 'pm_card_mastercard'";
+            till.site.connect().execute(sql, []).unwrap();
+            till.recover(&call, by, &format!("{surface:?}, {by:?}"))
+                .await
+                .ok(200);
+            assert_eq!(till.channel.book().charges.len(), 1);
+            till.books_agree();
+        }
+    }
+}
+
 /// Invariants 8 and 9: while the channel cannot be reached nothing is guessed, by nobody.
 #[tokio::test]
 async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
