@@ -78,14 +78,14 @@ async fn a_decline_is_final_for_its_key_and_another_key_tries_again() {
 /// Invariants 2, 8 and 9: every fault, on either surface, with money and without: after it one retry, or one
 /// sweep, brings the one final answer.
 async fn every_fault_of_a_charge_ends_well(surface: Surface, by: Recovery) {
-    let till = Till::impatient(surface);
+    let till = Till::with_hasty(surface);
     for fault in Fault::ALL {
         for outcome in outcomes() {
             let what = format!("{surface:?}, {by:?}, {fault:?}, {outcome:?}");
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [step(&outcome, fault)]);
-            let first = call.clone().send().await;
+            let first = till.hastily(&call).await;
             if !is_final(&first) {
                 unknown(&first);
             }
@@ -140,7 +140,7 @@ async fn after_every_fault_of_stripe_a_sweep_ends_well() {
 /// Invariants 8 and 9: the recovery meets a fault too, and so does the charge that it sends again: the next one
 /// ends well.
 async fn every_fault_of_a_recovery_ends_well(surface: Surface, by: Recovery) {
-    let till = Till::impatient(surface);
+    let till = Till::with_hasty(surface);
     for lost in [Fault::Refuse, Fault::Drop] {
         for fault in Fault::ALL {
             for faulty in [Call::Lookup, Call::Charge] {
@@ -148,12 +148,12 @@ async fn every_fault_of_a_recovery_ends_well(surface: Surface, by: Recovery) {
                 let order_no = till.order(100).await;
                 let call = till.pay_call(&order_no, 100);
                 till.channel.script(Call::Charge, [lost]);
-                unknown(&call.clone().send().await);
+                unknown(&till.hastily(&call).await);
                 till.channel.otherwise(faulty, fault);
                 till.expire_leases();
                 match by {
-                    Recovery::Retry => drop(call.clone().send().await),
-                    Recovery::Reconcile => drop(till.reconcile(json!({})).await),
+                    Recovery::Retry => drop(till.hastily(&call).await),
+                    Recovery::Reconcile => drop(till.reconcile_hastily().await),
                 }
                 till.channel.otherwise(faulty, Outcome::Succeeded);
                 till.channel.release();
@@ -196,7 +196,7 @@ async fn a_day_later_the_charge_is_found_without_its_key() {
     const DAY: u64 = 25 * 3_600_000;
     for by in RECOVERIES {
         for lost in [Fault::Refuse, Fault::Drop, Fault::FailAfter] {
-            let till = Till::impatient(Surface::Stripe);
+            let till = Till::open(Surface::Stripe);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [lost]);
@@ -225,7 +225,7 @@ async fn a_day_later_the_charge_is_found_without_its_key() {
 async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
     for surface in SURFACES {
         for by in RECOVERIES {
-            let till = Till::impatient(surface);
+            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [Fault::Drop]);
@@ -246,7 +246,7 @@ async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
 async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
     for surface in SURFACES {
         for by in RECOVERIES {
-            let till = Till::impatient(surface);
+            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.go_down();
@@ -365,7 +365,7 @@ async fn a_crowd_of_payments_of_one_order_makes_one_charge() {
 #[tokio::test]
 async fn an_open_payment_keeps_every_other_attempt_out() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         let order_no = till.order(100).await;
         let call = till.pay_call(&order_no, 100);
         till.channel.script(Call::Charge, [Fault::Drop]);

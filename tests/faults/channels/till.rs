@@ -35,6 +35,8 @@ pub struct Till {
     pub channel: Channel,
     pub site: Site,
     server: Option<Server>,
+    /// A second process on the same data, which gives the channel up soon: for calls that hang.
+    hasty: Option<Server>,
 }
 
 impl Till {
@@ -43,9 +45,12 @@ impl Till {
         Self::open_with(surface, |site| site)
     }
 
-    /// The channel is given up soon.
-    pub fn impatient(surface: Surface) -> Self {
-        Self::open_with(surface, |site| site.variable("channel_timeout_ms", 500))
+    /// With a second process for calls that hang.
+    pub fn with_hasty(surface: Surface) -> Self {
+        let mut till = Self::open(surface);
+        let hasty = till.site.clone().variable("channel_timeout_ms", 200);
+        till.hasty = Some(hasty.start());
+        till
     }
 
     pub fn open_with(surface: Surface, configure: impl Fn(Site) -> Site) -> Self {
@@ -65,6 +70,7 @@ impl Till {
             channel,
             site: configure(site),
             server: None,
+            hasty: None,
         };
         till.start();
         till
@@ -142,9 +148,18 @@ impl Till {
     }
 
     pub async fn reconcile(&self, body: Value) -> Value {
-        let admin = self.server().admin();
-        let answer = admin.post("/admin/reconcile").json(&body).send().await;
-        answer.first(200)
+        sweep(self.server(), &body).await
+    }
+
+    /// Sends a call to the process that gives up soon.
+    pub async fn hastily(&self, call: &Call) -> Answer {
+        let hasty = self.hasty.as_ref().expect("a hasty process");
+        call.clone().to(&hasty.base).send().await
+    }
+
+    /// Sweeps with the process that gives up soon.
+    pub async fn reconcile_hastily(&self) -> Value {
+        sweep(self.hasty.as_ref().expect("a hasty process"), &json!({})).await
     }
 
     /// The final answer to a call after one recovery: one retry, or one sweep and the replay of what it found.
@@ -222,6 +237,11 @@ impl Till {
         });
         rows.expect("rows").map(|row| row.expect("a row")).collect()
     }
+}
+
+async fn sweep(server: &Server, body: &Value) -> Value {
+    let call = server.admin().post("/admin/reconcile").json(body);
+    call.send().await.first(200)
 }
 
 /// Whether the same key will be answered so for ever.

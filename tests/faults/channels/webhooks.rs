@@ -26,7 +26,7 @@ async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
             Outcome::Succeeded,
             Outcome::Declined("card_declined".into()),
         ] {
-            let till = Till::impatient(surface);
+            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             let step = super::till::step(&outcome, Fault::Drop);
@@ -71,7 +71,7 @@ async fn an_answer_and_a_webhook_at_the_same_moment_pay_once() {
 #[tokio::test]
 async fn everybody_who_can_finish_a_payment_at_the_same_moment_finishes_it_once() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         for _ in 0..10 {
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
