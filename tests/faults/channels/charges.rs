@@ -50,6 +50,8 @@ async fn a_charge_pays_the_order_and_its_retry_is_a_replay() {
             charge.key.as_deref(),
             Some(charge.asked.request_no.as_str())
         );
+        let ledger = till.server().admin().get("/admin/ledger").send().await;
+        assert_eq!(ledger.ok(200)["ok"], true, "{}", ledger.text());
         till.books_agree();
     }
 }
@@ -255,8 +257,14 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
             till.reconcile(json!({})).await;
             unknown(&call.clone().send().await);
             assert_eq!(till.status_of(&order_no).await, "processing");
+            // An hour is longer than `channel_stuck_after_seconds`.
+            let stuck = till.stats().await["stuck"].clone();
+            assert_eq!(stuck.as_array().map(Vec::len), Some(1), "{stuck}");
+            assert_eq!(stuck[0]["order_no"], order_no);
+            assert!(stuck[0]["last_error"].is_string(), "{stuck}");
             till.channel.come_back();
             till.recover(&call, by, "back").await.ok(200);
+            assert_eq!(till.stats().await["stuck"], json!([]));
             till.books_agree();
         }
     }

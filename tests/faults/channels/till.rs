@@ -151,6 +151,12 @@ impl Till {
         sweep(self.server(), &body).await
     }
 
+    /// What the operator sees of channels.
+    pub async fn stats(&self) -> Value {
+        let stats = self.server().admin().get("/admin/stats").send().await;
+        stats.first(200)["channel"].clone()
+    }
+
     /// Sends a call to the process that gives up soon.
     pub async fn hastily(&self, call: &Call) -> Answer {
         let hasty = self.hasty.as_ref().expect("a hasty process");

@@ -155,6 +155,17 @@ async fn money_comes_late(till: &Till, order_no: &str) {
     till.books_agree();
     let queued = till.shop().refunds(order_no).await;
     assert_eq!(queued.len(), 1, "{queued:?}");
+    assert_eq!(queued[0]["status"], "processing");
+    let unclaimed = till.stats().await["unclaimed"].clone();
+    assert_eq!(unclaimed.as_array().map(Vec::len), Some(1), "{unclaimed}");
+    assert_eq!(unclaimed[0]["order_no"], order_no);
+    assert_eq!(unclaimed[0]["amount"], 100);
+    let trail = till.shop().trail(order_no).await;
+    assert!(
+        trail
+            .iter()
+            .any(|event| event["operation"] == "payment.late")
+    );
     eventually("the refund", async || {
         till.expire_leases();
         till.reconcile(json!({})).await;
@@ -167,6 +178,7 @@ async fn money_comes_late(till: &Till, order_no: &str) {
     let refunds = till.shop().refunds(order_no).await;
     assert_eq!(refunds.len(), 1, "{refunds:?}");
     assert_eq!(refunds[0]["status"], "succeeded");
+    assert_eq!(till.stats().await["unclaimed"], json!([]));
     // What the channel tells of its refund is no news.
     till.deliver(&till.channel.events_of(order_no)).await;
     assert_eq!(till.channel.book().refunds_of(order_no).count(), 1);
