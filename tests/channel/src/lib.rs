@@ -107,6 +107,11 @@ impl Channel {
         self.shared.state().seen(call)
     }
 
+    /// A day passes: Stripe forgets the keys that it knows.
+    pub fn forget_keys(&self) {
+        self.shared.state().forget_keys();
+    }
+
     pub fn book(&self) -> Book {
         self.shared.state().book.clone()
     }

@@ -48,6 +48,19 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
+/// What starts payonce with this channel.
+fn command(url: &str, config: &Config) -> String {
+    let variables = [
+        ("channel", "http"),
+        ("channel_url", url),
+        ("channel_host", url),
+        ("channel_key", &config.key),
+        ("webhook_secret", &config.webhook_secret),
+    ];
+    let flags = variables.map(|(name, value)| format!(" \\\n  --variable {name}={value}"));
+    format!("cargo xtask up{}", flags.concat())
+}
+
 fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
@@ -56,12 +69,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Channel::start(&options.listen, options.config) {
+    let config = options.config;
+    match Channel::start(&options.listen, config.clone()) {
         Ok(channel) => {
             if let Some(payonce) = options.payonce {
                 channel.webhooks_to(&payonce);
             }
             println!("Serving {}", channel.url());
+            println!("\n{}", command(&channel.url(), &config));
             loop {
                 std::thread::park();
             }

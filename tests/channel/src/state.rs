@@ -60,6 +60,10 @@ impl State {
         self.seen.get(&call).copied().unwrap_or_default()
     }
 
+    pub fn forget_keys(&mut self) {
+        self.saved.clear();
+    }
+
     /// Notes the event that a charge stands as it does now.
     pub fn tell_charge(&mut self, charge_id: &str) {
         let Some(charge) = self.book.charge_by_id(charge_id) else {

@@ -12,7 +12,10 @@ use crate::support::stores::WriteLock;
 use crate::support::wait::eventually;
 
 fn outcomes() -> [Outcome; 2] {
-    [Outcome::Succeeded, Outcome::Declined("do_not_honor".into())]
+    [
+        Outcome::Succeeded,
+        Outcome::Declined("card_declined".into()),
+    ]
 }
 
 /// Invariants 1, 2 and 8: the good case.
@@ -47,6 +50,8 @@ async fn a_charge_pays_the_order_and_its_retry_is_a_replay() {
             charge.key.as_deref(),
             Some(charge.asked.request_no.as_str())
         );
+        let ledger = till.server().admin().get("/admin/ledger").send().await;
+        assert_eq!(ledger.ok(200)["ok"], true, "{}", ledger.text());
         till.books_agree();
     }
 }
@@ -75,14 +80,14 @@ async fn a_decline_is_final_for_its_key_and_another_key_tries_again() {
 /// Invariants 2, 8 and 9: every fault, on either surface, with money and without: after it one retry, or one
 /// sweep, brings the one final answer.
 async fn every_fault_of_a_charge_ends_well(surface: Surface, by: Recovery) {
-    let till = Till::impatient(surface);
+    let till = Till::with_hasty(surface);
     for fault in Fault::ALL {
         for outcome in outcomes() {
             let what = format!("{surface:?}, {by:?}, {fault:?}, {outcome:?}");
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [step(&outcome, fault)]);
-            let first = call.clone().send().await;
+            let first = till.hastily(&call).await;
             if !is_final(&first) {
                 unknown(&first);
             }
@@ -137,7 +142,7 @@ async fn after_every_fault_of_stripe_a_sweep_ends_well() {
 /// Invariants 8 and 9: the recovery meets a fault too, and so does the charge that it sends again: the next one
 /// ends well.
 async fn every_fault_of_a_recovery_ends_well(surface: Surface, by: Recovery) {
-    let till = Till::impatient(surface);
+    let till = Till::with_hasty(surface);
     for lost in [Fault::Refuse, Fault::Drop] {
         for fault in Fault::ALL {
             for faulty in [Call::Lookup, Call::Charge] {
@@ -145,12 +150,12 @@ async fn every_fault_of_a_recovery_ends_well(surface: Surface, by: Recovery) {
                 let order_no = till.order(100).await;
                 let call = till.pay_call(&order_no, 100);
                 till.channel.script(Call::Charge, [lost]);
-                unknown(&call.clone().send().await);
+                unknown(&till.hastily(&call).await);
                 till.channel.otherwise(faulty, fault);
                 till.expire_leases();
                 match by {
-                    Recovery::Retry => drop(call.clone().send().await),
-                    Recovery::Reconcile => drop(till.reconcile(json!({})).await),
+                    Recovery::Retry => drop(till.hastily(&call).await),
+                    Recovery::Reconcile => drop(till.reconcile_hastily().await),
                 }
                 till.channel.otherwise(faulty, Outcome::Succeeded);
                 till.channel.release();
@@ -186,12 +191,64 @@ async fn a_sweep_that_meets_any_fault_of_stripe_is_followed_by_one_that_ends_wel
     every_fault_of_a_recovery_ends_well(Surface::Stripe, Recovery::Reconcile).await;
 }
 
+/// Invariants 8 and 9: Stripe forgets keys after a day. Whoever comes later must not repeat the request, and
+/// finds what it did all the same.
+#[tokio::test]
+async fn a_day_later_the_charge_is_found_without_its_key() {
+    const DAY: u64 = 25 * 3_600_000;
+    for by in RECOVERIES {
+        for lost in [Fault::Refuse, Fault::Drop, Fault::FailAfter] {
+            let till = Till::open(Surface::Stripe);
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [lost]);
+            unknown(&call.clone().send().await);
+            till.lapse(DAY);
+            till.channel.forget_keys();
+            let what = format!("{by:?}, {lost:?}");
+            till.recover(&call, by, &what).await.ok(200);
+
+            till.channel.script(Call::Refund, [lost]);
+            let refund = till.shop().refund_call(&order_no, &fresh("k"), 100);
+            unknown(&refund.clone().send().await);
+            till.lapse(DAY);
+            till.channel.forget_keys();
+            till.recover(&refund, by, &what).await.ok(201);
+            assert_eq!(till.channel.book().charges.len(), 1, "{what}");
+            assert_eq!(till.channel.book().refunds.len(), 1, "{what}");
+            till.books_agree();
+        }
+    }
+}
+
+/// Invariants 8 and 9: an upgrade between the call and its retry words the request differently. A channel that
+/// compares requests refuses it, which says nothing about the first one.
+#[tokio::test]
+async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
+    for surface in SURFACES {
+        for by in RECOVERIES {
+            let till = Till::open(surface);
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [Fault::Drop]);
+            unknown(&call.clone().send().await);
+            let sql = "UPDATE channel_calls SET payment_method = 'pm_card_mastercard'";
+            till.site.connect().execute(sql, []).unwrap();
+            till.recover(&call, by, &format!("{surface:?}, {by:?}"))
+                .await
+                .ok(200);
+            assert_eq!(till.channel.book().charges.len(), 1);
+            till.books_agree();
+        }
+    }
+}
+
 /// Invariants 8 and 9: while the channel cannot be reached nothing is guessed, by nobody.
 #[tokio::test]
 async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
     for surface in SURFACES {
         for by in RECOVERIES {
-            let till = Till::impatient(surface);
+            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.go_down();
@@ -200,8 +257,14 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
             till.reconcile(json!({})).await;
             unknown(&call.clone().send().await);
             assert_eq!(till.status_of(&order_no).await, "processing");
+            // An hour is longer than `channel_stuck_after_seconds`.
+            let stuck = till.stats().await["stuck"].clone();
+            assert_eq!(stuck.as_array().map(Vec::len), Some(1), "{stuck}");
+            assert_eq!(stuck[0]["order_no"], order_no);
+            assert!(stuck[0]["last_error"].is_string(), "{stuck}");
             till.channel.come_back();
             till.recover(&call, by, "back").await.ok(200);
+            assert_eq!(till.stats().await["stuck"], json!([]));
             till.books_agree();
         }
     }
@@ -310,7 +373,7 @@ async fn a_crowd_of_payments_of_one_order_makes_one_charge() {
 #[tokio::test]
 async fn an_open_payment_keeps_every_other_attempt_out() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         let order_no = till.order(100).await;
         let call = till.pay_call(&order_no, 100);
         till.channel.script(Call::Charge, [Fault::Drop]);

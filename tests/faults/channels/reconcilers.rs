@@ -12,7 +12,7 @@ use crate::support::wait::eventually;
 async fn two_reconcilers_and_a_retry_finish_each_payment_once() {
     for surface in SURFACES {
         for lost in [Fault::Refuse, Fault::Drop] {
-            let till = Till::impatient(surface);
+            let till = Till::open(surface);
             let mut payments = Vec::new();
             for _ in 0..5 {
                 let order_no = till.order(100).await;
@@ -44,7 +44,7 @@ async fn two_reconcilers_and_a_retry_finish_each_payment_once() {
 #[tokio::test]
 async fn a_bounded_sweep_leaves_the_rest_to_the_next() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         let mut order_nos = Vec::new();
         for _ in 0..5 {
             let order_no = till.order(100).await;
@@ -92,7 +92,7 @@ async fn a_sweep_leaves_what_is_under_way_and_what_is_over() {
 #[tokio::test]
 async fn a_payment_that_stays_open_does_not_hold_up_a_sweep() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         let (open, lost) = (till.order(100).await, till.order(100).await);
         till.channel.script(Call::Charge, [Outcome::Processing]);
         unknown(&till.pay_call(&open, 100).send().await);

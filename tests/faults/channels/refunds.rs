@@ -38,14 +38,14 @@ async fn refunds_go_back_through_the_channel_in_parts_and_to_the_end() {
 
 /// Invariants 2, 7, 8 and 9: every fault, on either surface.
 async fn every_fault_of_a_refund_ends_well(surface: Surface, by: Recovery) {
-    let till = Till::impatient(surface);
+    let till = Till::with_hasty(surface);
     for fault in Fault::ALL {
         let what = format!("{surface:?}, {by:?}, {fault:?}");
         let order_no = till.paid(100).await;
         let call = refund_call(&till, &order_no, 60);
         till.channel
             .script(Call::Refund, [step(&Outcome::Succeeded, fault)]);
-        let first = call.clone().send().await;
+        let first = till.hastily(&call).await;
         if !is_final(&first) {
             unknown(&first);
             // What may have gone back already is not there for another.

@@ -35,6 +35,8 @@ pub struct Till {
     pub channel: Channel,
     pub site: Site,
     server: Option<Server>,
+    /// A second process on the same data, which gives the channel up soon: for calls that hang.
+    hasty: Option<Server>,
 }
 
 impl Till {
@@ -43,9 +45,12 @@ impl Till {
         Self::open_with(surface, |site| site)
     }
 
-    /// The channel is given up soon.
-    pub fn impatient(surface: Surface) -> Self {
-        Self::open_with(surface, |site| site.variable("channel_timeout_ms", 500))
+    /// With a second process for calls that hang.
+    pub fn with_hasty(surface: Surface) -> Self {
+        let mut till = Self::open(surface);
+        let hasty = till.site.clone().variable("channel_timeout_ms", 200);
+        till.hasty = Some(hasty.start());
+        till
     }
 
     pub fn open_with(surface: Surface, configure: impl Fn(Site) -> Site) -> Self {
@@ -65,6 +70,7 @@ impl Till {
             channel,
             site: configure(site),
             server: None,
+            hasty: None,
         };
         till.start();
         till
@@ -120,23 +126,46 @@ impl Till {
     /// An order whose first attempt the channel has declined.
     pub async fn declined(&self, amount: u64) -> String {
         let order_no = self.order(amount).await;
-        let declined = Outcome::Declined("do_not_honor".into());
+        let declined = Outcome::Declined("card_declined".into());
         self.channel.script(ChannelCall::Charge, [declined]);
         let answer = self.pay_call(&order_no, amount).send().await;
         answer.problem(402, "card_declined");
         order_no
     }
 
-    /// Lets time pass: whoever was at work on a payment or refund has had its time.
+    /// Lets an hour pass: whoever was at work on a payment or refund has had its time.
     pub fn expire_leases(&self) {
-        let sql = "UPDATE channel_calls SET lease_until = 1 WHERE settled_at IS NULL";
-        self.site.connect().execute(sql, []).expect("an update");
+        self.lapse(3_600_000);
+    }
+
+    /// Lets so many milliseconds pass for what is open.
+    pub fn lapse(&self, milliseconds: u64) {
+        let sql = "UPDATE channel_calls SET created_at = max(1, created_at - ?1),
+                     lease_until = max(1, lease_until - ?1) WHERE settled_at IS NULL";
+        let milliseconds = i64::try_from(milliseconds).expect("a number");
+        let passed = self.site.connect().execute(sql, [milliseconds]);
+        passed.expect("an update");
     }
 
     pub async fn reconcile(&self, body: Value) -> Value {
-        let admin = self.server().admin();
-        let answer = admin.post("/admin/reconcile").json(&body).send().await;
-        answer.first(200)
+        sweep(self.server(), &body).await
+    }
+
+    /// What the operator sees of channels.
+    pub async fn stats(&self) -> Value {
+        let stats = self.server().admin().get("/admin/stats").send().await;
+        stats.first(200)["channel"].clone()
+    }
+
+    /// Sends a call to the process that gives up soon.
+    pub async fn hastily(&self, call: &Call) -> Answer {
+        let hasty = self.hasty.as_ref().expect("a hasty process");
+        call.clone().to(&hasty.base).send().await
+    }
+
+    /// Sweeps with the process that gives up soon.
+    pub async fn reconcile_hastily(&self) -> Value {
+        sweep(self.hasty.as_ref().expect("a hasty process"), &json!({})).await
     }
 
     /// The final answer to a call after one recovery: one retry, or one sweep and the replay of what it found.
@@ -214,6 +243,11 @@ impl Till {
         });
         rows.expect("rows").map(|row| row.expect("a row")).collect()
     }
+}
+
+async fn sweep(server: &Server, body: &Value) -> Value {
+    let call = server.admin().post("/admin/reconcile").json(body);
+    call.send().await.first(200)
 }
 
 /// Whether the same key will be answered so for ever.

@@ -22,8 +22,11 @@ fn ending(till: &Till, order_no: &str) -> Event {
 #[tokio::test]
 async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
     for surface in SURFACES {
-        for outcome in [Outcome::Succeeded, Outcome::Declined("do_not_honor".into())] {
-            let till = Till::impatient(surface);
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Declined("card_declined".into()),
+        ] {
+            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             let step = super::till::step(&outcome, Fault::Drop);
@@ -68,7 +71,7 @@ async fn an_answer_and_a_webhook_at_the_same_moment_pay_once() {
 #[tokio::test]
 async fn everybody_who_can_finish_a_payment_at_the_same_moment_finishes_it_once() {
     for surface in SURFACES {
-        let till = Till::impatient(surface);
+        let till = Till::open(surface);
         for _ in 0..10 {
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
@@ -152,6 +155,17 @@ async fn money_comes_late(till: &Till, order_no: &str) {
     till.books_agree();
     let queued = till.shop().refunds(order_no).await;
     assert_eq!(queued.len(), 1, "{queued:?}");
+    assert_eq!(queued[0]["status"], "processing");
+    let unclaimed = till.stats().await["unclaimed"].clone();
+    assert_eq!(unclaimed.as_array().map(Vec::len), Some(1), "{unclaimed}");
+    assert_eq!(unclaimed[0]["order_no"], order_no);
+    assert_eq!(unclaimed[0]["amount"], 100);
+    let trail = till.shop().trail(order_no).await;
+    assert!(
+        trail
+            .iter()
+            .any(|event| event["operation"] == "payment.late")
+    );
     eventually("the refund", async || {
         till.expire_leases();
         till.reconcile(json!({})).await;
@@ -164,6 +178,7 @@ async fn money_comes_late(till: &Till, order_no: &str) {
     let refunds = till.shop().refunds(order_no).await;
     assert_eq!(refunds.len(), 1, "{refunds:?}");
     assert_eq!(refunds[0]["status"], "succeeded");
+    assert_eq!(till.stats().await["unclaimed"], json!([]));
     // What the channel tells of its refund is no news.
     till.deliver(&till.channel.events_of(order_no)).await;
     assert_eq!(till.channel.book().refunds_of(order_no).count(), 1);
