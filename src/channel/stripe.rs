@@ -185,7 +185,7 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             if is_remembered(call, now) {
                 match self.create_charge(call).await {
-                    Ok(answer) if !is_repeated_failure(&answer) => {
+                    Ok(answer) if !says_nothing(&answer) => {
                         let outcome = Object::charge_outcome;
                         return self.current("/v1/payment_intents", &answer, outcome).await;
                     }
@@ -218,7 +218,7 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             if is_remembered(call, now) {
                 match self.create_refund(call).await {
-                    Ok(answer) if !is_repeated_failure(&answer) => {
+                    Ok(answer) if !says_nothing(&answer) => {
                         let outcome = Object::refund_outcome;
                         return self.current("/v1/refunds", &answer, outcome).await;
                     }
@@ -253,9 +253,14 @@ fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
     now < call.created_at.plus_millis(REMEMBERED_MS)
 }
 
-/// Stripe repeats its own failures too, whether or not it had acted: then the metadata tell.
-fn is_repeated_failure(answer: &Answer) -> bool {
-    answer.status >= 500
+/// Whether a repeated request says nothing about the first one: Stripe repeats its own failures too, and does not
+/// compare what an upgrade words differently. Then the metadata tell.
+fn says_nothing(answer: &Answer) -> bool {
+    let is_other_request = || {
+        let failure = serde_json::from_slice::<Failure>(&answer.body);
+        failure.is_ok_and(|failure| failure.error.kind.as_deref() == Some("idempotency_error"))
+    };
+    answer.status >= 500 || answer.status == 400 && is_other_request()
 }
 
 /// What it means that nothing bears the number. While Stripe remembers the key, the same request would only be

@@ -130,6 +130,26 @@ fn a_key_is_repeated_while_stripe_remembers_it() {
     assert!(!after(23) && !after(48));
 }
 
+/// What the first request became of is then looked for by its metadata.
+#[test]
+fn some_answers_say_nothing_about_the_first_request() {
+    let says_nothing = |status: u16, body: &str| {
+        let body = body.as_bytes().to_vec();
+        says_nothing(&Answer { status, body })
+    };
+    assert!(says_nothing(500, ""));
+    assert!(says_nothing(
+        400,
+        r#"{"error":{"type":"idempotency_error"}}"#
+    ));
+    assert!(!says_nothing(
+        400,
+        r#"{"error":{"type":"invalid_request_error"}}"#
+    ));
+    assert!(!says_nothing(402, r#"{"error":{"type":"card_error"}}"#));
+    assert!(!says_nothing(200, r#"{"id":"pi_1","status":"succeeded"}"#));
+}
+
 #[test]
 fn events_are_about_what_bears_our_number() {
     let of = |kind: &str, object: &str| {
