@@ -5,5 +5,6 @@ mod charges;
 mod crashes;
 mod reconcilers;
 mod refunds;
+mod tampering;
 mod till;
 mod webhooks;

@@ -8,7 +8,7 @@ use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, step, unknown}
 use crate::support::client::pay_path;
 use crate::support::names::fresh;
 use crate::support::shapes;
-use crate::support::stores::WriteLock;
+use crate::support::stores::{self, WriteLock};
 use crate::support::wait::eventually;
 
 fn outcomes() -> [Outcome; 2] {
@@ -196,9 +196,9 @@ async fn a_sweep_that_meets_any_fault_of_stripe_is_followed_by_one_that_ends_wel
 #[tokio::test]
 async fn a_day_later_the_charge_is_found_without_its_key() {
     const DAY: u64 = 25 * 3_600_000;
+    let till = Till::open(Surface::Stripe);
     for by in RECOVERIES {
         for lost in [Fault::Refuse, Fault::Drop, Fault::FailAfter] {
-            let till = Till::open(Surface::Stripe);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [lost]);
@@ -214,11 +214,12 @@ async fn a_day_later_the_charge_is_found_without_its_key() {
             till.lapse(DAY);
             till.channel.forget_keys();
             till.recover(&refund, by, &what).await.ok(201);
-            assert_eq!(till.channel.book().charges.len(), 1, "{what}");
-            assert_eq!(till.channel.book().refunds.len(), 1, "{what}");
-            till.books_agree();
+            let book = till.channel.book();
+            assert_eq!(book.charges_of(&order_no).count(), 1, "{what}");
+            assert_eq!(book.refunds_of(&order_no).count(), 1, "{what}");
         }
     }
+    till.books_agree();
 }
 
 /// Invariants 8 and 9: an upgrade between the call and its retry words the request differently. A channel that
@@ -226,8 +227,8 @@ async fn a_day_later_the_charge_is_found_without_its_key() {
 #[tokio::test]
 async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
     for surface in SURFACES {
+        let till = Till::open(surface);
         for by in RECOVERIES {
-            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.script(Call::Charge, [Fault::Drop]);
@@ -237,9 +238,9 @@ async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
             till.recover(&call, by, &format!("{surface:?}, {by:?}"))
                 .await
                 .ok(200);
-            assert_eq!(till.channel.book().charges.len(), 1);
-            till.books_agree();
+            assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
         }
+        till.books_agree();
     }
 }
 
@@ -247,8 +248,8 @@ async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
 #[tokio::test]
 async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
     for surface in SURFACES {
+        let till = Till::open(surface);
         for by in RECOVERIES {
-            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             till.channel.go_down();
@@ -265,8 +266,8 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
             till.channel.come_back();
             till.recover(&call, by, "back").await.ok(200);
             assert_eq!(till.stats().await["stuck"], json!([]));
-            till.books_agree();
         }
+        till.books_agree();
     }
 }
 
@@ -275,10 +276,10 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
 #[tokio::test]
 async fn a_charge_that_is_processing_ends_as_the_channel_decides() {
     for surface in SURFACES {
+        let till = Till::open(surface);
         for by in RECOVERIES {
             for undecided in [Outcome::Processing, Outcome::RequiresAction] {
                 for outcome in outcomes() {
-                    let till = Till::open(surface);
                     let order_no = till.order(100).await;
                     let call = till.pay_call(&order_no, 100);
                     till.channel.script(Call::Charge, [undecided.clone()]);
@@ -304,10 +305,10 @@ async fn a_charge_that_is_processing_ends_as_the_channel_decides() {
                         .recover(&call, by, &format!("{surface:?}, {outcome:?}"))
                         .await;
                     assert_eq!(last.status == 200, outcome.is_success());
-                    till.books_agree();
                 }
             }
         }
+        till.books_agree();
     }
 }
 
@@ -458,5 +459,47 @@ async fn a_charge_whose_statements_lose_their_results_is_one_charge() {
             assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
             till.books_agree();
         }
+    }
+}
+
+/// Invariant 11: what the key-value store knows of a payment under way, and of one that is over, may go.
+#[tokio::test]
+async fn a_charge_whose_key_value_entries_are_gone_is_found_all_the_same() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for by in RECOVERIES {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [Fault::Drop]);
+            unknown(&call.clone().send().await);
+            stores::wipe(&till.site.key_value());
+            let last = till.recover(&call, by, "without entries").await;
+            last.ok(200);
+            stores::wipe(&till.site.key_value());
+            call.send().await.replays(&last);
+            assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
+        }
+        till.books_agree();
+    }
+}
+
+/// Where there is a channel, the wallet still pays by itself, and gets its refunds.
+#[tokio::test]
+async fn a_payment_from_the_wallet_never_meets_the_channel() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        let shop = till.shop();
+        let user_id = fresh("user");
+        shop.deposit(&user_id, 100).await;
+        let order_no = shop.order_of(&user_id, 100).await;
+        let body = json!({"amount": 100, "payment_method": "wallet"});
+        let pay = shop.command(&pay_path(&order_no), &fresh("k"), &body);
+        assert_eq!(pay.send().await.first(200)["channel"], "wallet");
+        let refund = shop.refund_call(&order_no, &fresh("k"), 30);
+        refund.send().await.first(201);
+        assert_eq!(shop.balance(&user_id).await, 30);
+        assert_eq!(till.channel.seen(Call::Charge), 0);
+        assert_eq!(till.channel.seen(Call::Refund), 0);
+        till.books_agree();
     }
 }

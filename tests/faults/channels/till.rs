@@ -45,6 +45,11 @@ impl Till {
         Self::open_with(surface, |site| site)
     }
 
+    /// The channel delivers its webhooks by itself.
+    pub fn told(surface: Surface) -> Self {
+        Self::begin(surface, true, |site| site)
+    }
+
     /// With a second process for calls that hang.
     pub fn with_hasty(surface: Surface) -> Self {
         let mut till = Self::open(surface);
@@ -54,10 +59,18 @@ impl Till {
     }
 
     pub fn open_with(surface: Surface, configure: impl Fn(Site) -> Site) -> Self {
+        Self::begin(surface, false, configure)
+    }
+
+    fn begin(
+        surface: Surface,
+        webhooks_by_themselves: bool,
+        configure: impl Fn(Site) -> Site,
+    ) -> Self {
         let config = Config {
             key: CHANNEL_KEY.to_owned(),
             webhook_secret: SECRET.to_owned(),
-            webhooks_by_themselves: false,
+            webhooks_by_themselves,
         };
         let channel = Channel::start("127.0.0.1:0", config).expect("a port");
         let site = Site::new()
@@ -86,6 +99,11 @@ impl Till {
     pub fn crash(&mut self) {
         self.server.take().expect("a server").kill();
         self.start();
+    }
+
+    /// SIGTERM.
+    pub fn stop(&mut self) {
+        self.server.take().expect("a server").stop();
     }
 
     /// A new process whose database loses the results of these statements.

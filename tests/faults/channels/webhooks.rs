@@ -22,11 +22,11 @@ fn ending(till: &Till, order_no: &str) -> Event {
 #[tokio::test]
 async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
     for surface in SURFACES {
+        let till = Till::open(surface);
         for outcome in [
             Outcome::Succeeded,
             Outcome::Declined("card_declined".into()),
         ] {
-            let till = Till::open(surface);
             let order_no = till.order(100).await;
             let call = till.pay_call(&order_no, 100);
             let step = super::till::step(&outcome, Fault::Drop);
@@ -38,8 +38,32 @@ async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
             let status = if outcome.is_success() { 200 } else { 402 };
             answer.status(status);
             call.send().await.replays(&answer);
-            till.books_agree();
         }
+        till.books_agree();
+    }
+}
+
+/// Invariant 9: a channel whose webhooks arrive needs nobody else.
+#[tokio::test]
+async fn a_channel_that_tells_by_itself_finishes_what_was_lost() {
+    for surface in SURFACES {
+        let till = Till::told(surface);
+        let mut payments = Vec::new();
+        for fault in [Fault::Drop, Fault::FailAfter, Fault::Garble] {
+            let order_no = till.order(100).await;
+            till.channel.script(Call::Charge, [fault]);
+            let call = till.pay_call(&order_no, 100);
+            call.clone().send().await;
+            payments.push((order_no, call));
+        }
+        for (order_no, call) in payments {
+            eventually("the webhook", async || {
+                (till.status_of(&order_no).await == "paid").then_some(())
+            })
+            .await;
+            call.send().await.ok(200);
+        }
+        till.books_agree();
     }
 }
 
