@@ -4,7 +4,7 @@ use futures::future::join_all;
 use payonce_channel::{Call, Fault, Outcome, Surface};
 use serde_json::json;
 
-use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, step, unknown};
+use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, now, step, unknown};
 use crate::support::client::Call as Request;
 use crate::support::names::fresh;
 use crate::support::shapes;
@@ -126,7 +126,7 @@ async fn a_refund_that_is_processing_ends_as_the_channel_decides() {
                 unknown(&call.clone().send().await);
                 till.expire_leases();
                 till.reconcile(json!({})).await;
-                unknown(&call.clone().send().await);
+                unknown(&now(&call).await);
                 let book = till.channel.book();
                 let refund = book.refunds_of(&order_no).next().expect("a refund");
                 till.channel

@@ -178,7 +178,7 @@ impl Till {
     /// Sends a call to the process that gives up soon.
     pub async fn hastily(&self, call: &Call) -> Answer {
         let hasty = self.hasty.as_ref().expect("a hasty process");
-        call.clone().to(&hasty.base).send().await
+        now(&call.clone().to(&hasty.base)).await
     }
 
     /// Sweeps with the process that gives up soon.
@@ -266,6 +266,11 @@ impl Till {
 async fn sweep(server: &Server, body: &Value) -> Value {
     let call = server.admin().post("/admin/reconcile").json(body);
     call.send().await.first(200)
+}
+
+/// Sends a call that does not wait for others to finish its work.
+pub async fn now(call: &Call) -> Answer {
+    call.clone().header("prefer", "wait=0").send().await
 }
 
 /// Whether the same key will be answered so for ever.
