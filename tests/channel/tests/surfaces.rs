@@ -206,3 +206,39 @@ async fn nobody_is_charged_without_the_key_of_the_account() {
     assert_eq!(answer.status().as_u16(), 401);
     assert!(bench.channel.book().charges.is_empty());
 }
+
+/// As the README and `docs/channels.md` do it: with `curl` and nothing else.
+#[tokio::test]
+async fn whoever_has_curl_can_script_a_call_settle_it_and_read_the_book() {
+    let bench = Bench::new();
+    let control = |path: &str, body: &'static str| {
+        let url = format!("{}/control/{path}", bench.channel.url());
+        bench.client.post(url).body(body)
+    };
+    let script = control("script", r#"{"call": "charge", "fault": "drop"}"#);
+    assert_eq!(send(script).await.0, 200);
+    assert!(bench.charge(Some("r1"), 100).send().await.is_err());
+    let (status, again) = send(bench.charge(Some("r1"), 100)).await;
+    assert_eq!((status, &again["status"]), (200, &json!("succeeded")));
+
+    let declined = r#"{"charge_id": "ch_000001", "outcome": {"declined": "fraud"}}"#;
+    assert_eq!(send(control("settle", declined)).await.0, 200);
+    let book = bench.client.get(format!("{}/book", bench.channel.url()));
+    let (_, book) = send(book).await;
+    assert_eq!(book["charges"][0]["outcome"]["declined"], "fraud");
+    let events = bench.client.get(format!("{}/events", bench.channel.url()));
+    let (_, events) = send(events).await;
+    assert_eq!(events["events"].as_array().unwrap().len(), 2);
+    // Nobody to deliver them to.
+    let (_, delivered) = send(control("webhooks", r#"{"manner": "stale", "times": 2}"#)).await;
+    assert_eq!(delivered["answers"].as_array().unwrap().len(), 4);
+    assert!(delivered["answers"][0]["status"].is_null());
+
+    for wrong in [
+        r#"{"call": "charge", "fault": "typo"}"#,
+        r#"{"calls": "charge"}"#,
+        "",
+    ] {
+        assert_eq!(send(control("script", wrong)).await.0, 400, "{wrong}");
+    }
+}
