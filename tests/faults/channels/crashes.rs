@@ -1,6 +1,6 @@
 //! SIGKILL of the host around the call of a channel.
 
-use payonce_channel::{Call, Fault};
+use payonce_channel::{Call, Fault, Outcome};
 use serde_json::json;
 
 use super::till::{RECOVERIES, SURFACES, Till};
@@ -95,6 +95,44 @@ async fn a_crash_in_the_middle_of_a_refund_leaves_one_refund_and_one_answer() {
                 );
             }
         }
+        till.books_agree();
+    }
+}
+
+/// R14, invariants 8 and 9: a crash while money that came too late goes back.
+#[tokio::test]
+async fn a_crash_while_late_money_goes_back_sends_it_back_once() {
+    for surface in SURFACES {
+        let mut till = Till::open(surface);
+        for moment in MOMENTS {
+            let order_no = till.declined(100).await;
+            let book = till.channel.book();
+            let charge = book.charges_of(&order_no).next().expect("a charge");
+            till.channel
+                .settle_charge(&charge.charge_id, Outcome::Succeeded);
+            till.deliver(&till.channel.events_of(&order_no)).await;
+
+            let seen = till.channel.seen(Call::Refund);
+            till.channel.script(Call::Refund, [moment]);
+            let sweep = till.server().admin().post("/admin/reconcile");
+            let dying = tokio::spawn(sweep.json(&json!({})).attempt());
+            let called = async || (till.channel.seen(Call::Refund) > seen).then_some(());
+            eventually("the refund", called).await;
+            till.crash();
+            assert!(dying.await.unwrap().is_err(), "{surface:?}, {moment:?}");
+            till.channel.release();
+
+            till.expire_leases();
+            till.reconcile(json!({})).await;
+            let book = till.channel.book();
+            assert_eq!(
+                book.refunds_of(&order_no).count(),
+                1,
+                "{surface:?}, {moment:?}"
+            );
+            assert_eq!(till.stats().await["unclaimed"], json!([]));
+        }
+        assert!(till.channel.book().kept().is_empty());
         till.books_agree();
     }
 }
