@@ -152,31 +152,23 @@ impl Idempotency {
             command: request.command,
             given,
         };
-        let reply = match self.journal.append(entry).await {
-            Ok(Verdict::Appended(answer)) if answer.is_under_way() => {
-                let begun = UnderWay {
-                    merchant: &request.merchant,
-                    key: request.key.as_str(),
-                    fingerprint: &request.fingerprint,
-                    begun_here: true,
-                    wait_ms: request.wait_ms,
-                };
-                self.finish(begun, waited).await
-            }
-            Ok(Verdict::Recorded(recorded)) if recorded.answer.is_under_way() => {
-                same_request(&recorded.fingerprint, &request.fingerprint)?;
-                let found = UnderWay {
-                    merchant: &request.merchant,
-                    key: request.key.as_str(),
-                    fingerprint: &request.fingerprint,
-                    begun_here: false,
-                    wait_ms: request.wait_ms,
-                };
-                self.finish(found, waited).await
-            }
-            Ok(Verdict::Appended(answer)) => Ok(Reply::first(answer)),
-            Ok(Verdict::Recorded(recorded)) => {
+        let verdict = self.journal.append(entry).await;
+        let under_way = |begun_here| UnderWay {
+            merchant: &request.merchant,
+            key: request.key.as_str(),
+            fingerprint: &request.fingerprint,
+            begun_here,
+            wait_ms: request.wait_ms,
+        };
+        let reply = match verdict {
+            Ok(Verdict::Appended(answer)) if !answer.is_under_way() => Ok(Reply::first(answer)),
+            Ok(Verdict::Recorded(recorded)) if !recorded.answer.is_under_way() => {
                 return self.replay(recorded, &request.fingerprint, record_key);
+            }
+            Ok(Verdict::Appended(_)) => self.finish(under_way(true), waited).await,
+            Ok(Verdict::Recorded(recorded)) => {
+                same_request(&recorded.fingerprint, &request.fingerprint)?;
+                self.finish(under_way(false), waited).await
             }
             Err(problem) => Err(problem),
         };

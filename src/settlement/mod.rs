@@ -88,7 +88,13 @@ impl Settler {
     ///
     /// A 503 where the database cannot answer: the retry finds out.
     pub async fn begin(&self, call: &ChannelCall) -> Result<Progress, Problem> {
-        self.work(call, &call.subject_id, Approach::Ask).await
+        // Its row may have been there for long, where the answer to the write was lost.
+        let owned = call.owner.as_ref() == Some(&call.subject_id);
+        if owned && !call.settled {
+            self.work(call, &call.subject_id, Approach::Ask).await
+        } else {
+            self.go_on(call).await
+        }
     }
 
     /// Goes on with a call that another request began, if its lease is over.
