@@ -21,9 +21,12 @@ pub trait Command: Send + Sync {
     /// What to read before deciding.
     fn lookup(&self) -> Lookup<'_>;
 
-    /// What the command changes, if it exists already. Two commands with one subject are not decided on
-    /// one snapshot.
-    fn subject(&self) -> Option<String>;
+    /// What the command changes, if it exists already: the order that it looks up, unless it says otherwise.
+    /// Two commands with one subject are not decided on one snapshot.
+    fn subject(&self) -> Option<String> {
+        let order_no = self.lookup().order_no?;
+        Some(format!("order/{}", order_no.as_str()))
+    }
 
     /// Decides, without side effects.
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::Serialize;
 use spin_sdk::sqlite::{Connection, Error, RowResult, Value};
 
 use super::migrations;
@@ -125,4 +126,10 @@ pub(super) async fn run(
         .await?
         .collect()
         .await?)
+}
+
+/// A parameter that holds any number of items, for `json_each`: one statement text serves them all.
+pub(super) fn json_array<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
+    // Plain structs only: this cannot fail.
+    Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use spin_sdk::sqlite::Value;
 use uuid::Uuid;
 
+use super::database::json_array;
 use super::row::Row;
 use super::{Database, DatabaseError};
 use crate::domain::Timestamp;
@@ -133,7 +134,7 @@ pub async fn claim(
         attempts: event.attempts,
     });
     let parameters = [
-        json(seen),
+        json_array(seen),
         Value::Text(owner.to_string()),
         now.as_millis().into(),
         lease_until.as_millis().into(),
@@ -158,7 +159,7 @@ pub async fn settle(
         .iter()
         .map(|(event_id, attempt)| Settled { event_id, attempt });
     let parameters = [
-        json(settled),
+        json_array(settled),
         Value::Text(owner.to_string()),
         now.as_millis().into(),
     ];
@@ -204,10 +205,7 @@ pub async fn left(database: &Database, now: Timestamp) -> Result<Left, DatabaseE
     let rows = database
         .execute(statement, [now.as_millis().into()])
         .await?;
-    let mut row = rows
-        .first()
-        .map(Row::new)
-        .ok_or_else(DatabaseError::unexpected_row)?;
+    let mut row = Row::only(&rows)?;
     Ok(Left {
         due: row.integer()?,
         waiting: row.integer()?,
@@ -229,11 +227,6 @@ async fn event_ids(
 ) -> Result<BTreeSet<String>, DatabaseError> {
     let rows = database.execute(statement, parameters).await?;
     rows.iter().map(|row| Row::new(row).text()).collect()
-}
-
-fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
-    // Plain structs only: this cannot fail.
-    Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }
 
 const DUE: &str = "SELECT o.event_id, o.merchant_id, o.type, o.subject, o.version, o.data, o.created_at, d.attempts \

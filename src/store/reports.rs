@@ -124,8 +124,7 @@ pub async fn stats(database: &Database, now: Timestamp) -> Result<Stats, Databas
     let rows = database
         .execute(statement, [now.as_millis().into()])
         .await?;
-    let row = rows.first().ok_or_else(DatabaseError::unexpected_row)?;
-    let row = &mut Row::new(row);
+    let row = &mut Row::only(&rows)?;
     Ok(Stats {
         orders,
         payments,

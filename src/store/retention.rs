@@ -65,8 +65,7 @@ pub async fn expired(database: &Database, before: Timestamp) -> Result<Expired, 
           WHERE state = 'sent' AND state <> 'pending' AND settled_at < ?1 LIMIT ?2))";
     let parameters = [before.as_millis().into(), MOST_COUNTED.into()];
     let rows = database.execute(statement, parameters).await?;
-    let row = rows.first().ok_or_else(DatabaseError::unexpected_row)?;
-    let row = &mut Row::new(row);
+    let row = &mut Row::only(&rows)?;
     Ok(Expired {
         journal_rows: row.integer()?,
         events: row.integer()?,

@@ -53,6 +53,11 @@ impl<'a> Row<'a> {
         Self(row.values.iter())
     }
 
+    /// The row of a statement that always finds one.
+    pub(super) fn only(rows: &'a [RowResult]) -> Result<Self, DatabaseError> {
+        rows.first().map(Self::new).ok_or_else(unexpected)
+    }
+
     pub(super) fn text(&mut self) -> Result<String, DatabaseError> {
         self.optional_text()?.ok_or_else(unexpected)
     }

@@ -1,6 +1,5 @@
 //! `order.cancel`: an order that nobody will pay.
 
-use super::order_subject;
 use crate::domain::{
     Command, Decision, Given, Identifier, Lookup, Operation, OrderEvent, Problem, Snapshot,
 };
@@ -21,10 +20,6 @@ impl Command for CancelOrder {
             order_no: Some(&self.order_no),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

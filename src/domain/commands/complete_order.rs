@@ -1,6 +1,5 @@
 //! `order.complete`: a shipped order is done.
 
-use super::order_subject;
 use crate::domain::{
     Command, Decision, Given, Identifier, Lookup, Operation, OrderEvent, Problem, Snapshot,
 };
@@ -21,10 +20,6 @@ impl Command for CompleteOrder {
             order_no: Some(&self.order_no),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::order_subject;
 use crate::domain::{
     Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Metadata, Operation,
     Order, OrderStatus, Problem, Snapshot,
@@ -28,10 +27,6 @@ impl Command for CreateOrder {
             order_no: self.order_no.as_ref(),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        self.order_no.as_ref().map(order_subject)
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -25,12 +25,5 @@ pub use send_message::SendMessage;
 pub use ship_order::ShipOrder;
 pub use update_profile::UpdateProfile;
 
-use super::Identifier;
-
-/// The subject of the commands that change an order.
-fn order_subject(order_no: &Identifier) -> String {
-    format!("order/{}", order_no.as_str())
-}
-
 #[cfg(test)]
 mod tests;

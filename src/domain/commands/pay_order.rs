@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::order_subject;
 use crate::domain::{
     Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation, Order,
     OrderEvent, OrderStatus, Payment, PaymentStatus, Problem, Snapshot,
@@ -39,10 +38,6 @@ impl Command for PayOrder {
             request_no: self.request_no.as_ref(),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::order_subject;
 use crate::domain::{
     Amount, Code, Command, Decision, Given, Identifier, Lookup, MAX_AMOUNT, Operation, Order,
     OrderEvent, PaymentStatus, PlainText, Problem, Refund, RefundStatus, Snapshot,
@@ -28,10 +27,6 @@ impl Command for RefundOrder {
             refund_no: self.refund_no.as_ref(),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::order_subject;
 use crate::domain::{
     Command, Decision, Given, Identifier, Lookup, Operation, Order, OrderEvent, PlainText, Problem,
     Snapshot,
@@ -33,10 +32,6 @@ impl Command for ShipOrder {
             order_no: Some(&self.order_no),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -10,6 +10,7 @@ use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{Entry, Id, Recorded};
 use crate::domain::{Identifier, Lookup, Operation, Snapshot};
+use crate::store::database::json_array;
 use crate::store::row::{
     ACTIVITY_COLUMNS, GRANT_COLUMNS, ORDER_COLUMNS, PROFILE_COLUMNS, RECORDED_COLUMNS, Row,
     payment_columns,
@@ -59,7 +60,7 @@ fn wanted(entries: &[&Entry]) -> Value {
         #[serde(flatten)]
         lookup: Lookup<'a>,
     }
-    json(entries.iter().map(|entry| Wanted {
+    json_array(entries.iter().map(|entry| Wanted {
         merchant_id: &entry.merchant,
         idempotency_key: &entry.key,
         lookup: entry.command.lookup(),
@@ -90,7 +91,7 @@ fn new_rows(operations: &[(&Entry, &Operation)]) -> Value {
         fingerprint: &'a str,
         row: &'a Operation,
     }
-    json(operations.iter().map(|(entry, row)| New {
+    json_array(operations.iter().map(|(entry, row)| New {
         merchant_id: &entry.merchant,
         idempotency_key: &entry.key,
         fingerprint: &entry.fingerprint,
@@ -101,11 +102,6 @@ fn new_rows(operations: &[(&Entry, &Operation)]) -> Value {
 fn key_of(row: &RowResult) -> Result<Id, DatabaseError> {
     let row = &mut Row::new(row);
     Ok((row.text()?, row.text()?))
-}
-
-fn json<T: Serialize>(items: impl Iterator<Item = T>) -> Value {
-    // Plain structs only: this cannot fail.
-    Value::Text(serde_json::to_string(&items.collect::<Vec<_>>()).unwrap_or_default())
 }
 
 /// Each member of the parameter is taken out once, and then looked up wherever it is wanted.

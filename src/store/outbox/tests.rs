@@ -62,7 +62,7 @@ impl World {
         let seen = seen.map(
             |(event_id, attempts)| serde_json::json!({"event_id": event_id, "attempts": attempts}),
         );
-        let Value::Text(seen) = json(seen) else {
+        let Value::Text(seen) = json_array(seen) else {
             panic!("a text")
         };
         let owner = dispatcher.owner.to_string();
@@ -76,7 +76,7 @@ impl World {
             settled["event_id"] = event_id.as_str().into();
             settled
         });
-        let Value::Text(settled) = json(settled) else {
+        let Value::Text(settled) = json_array(settled) else {
             panic!("a text")
         };
         let parameters = rusqlite::params![settled, dispatcher.owner.to_string(), self.now];
