@@ -743,11 +743,10 @@ impl Run<'_> {
         let private = |index: &&usize| {
             let call = &world.calls[**index];
             call.answer.is_none()
-                && call.what.is_private()
+                && call.what.is_private(!self.scenario.empty)
                 && self.troubles(&world, &call.what).is_empty()
         };
         if self.scenario.any_order
-            && !self.scenario.empty
             && let Some(index) = calls.iter().find(private)
         {
             return vec![step(*index, usual(*index))];

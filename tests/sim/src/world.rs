@@ -69,14 +69,18 @@ impl What {
         !matches!(self, Self::Sql(..) | Self::Http(_))
     }
 
-    /// Whether nobody else can tell when it takes effect, while the schema stays as it is.
-    pub fn is_private(&self) -> bool {
+    /// Whether nobody can tell when it takes effect: from now on it always does and answers the same. Where
+    /// the `schema_stays` as it is, that holds for reading it.
+    pub fn is_private(&self, schema_stays: bool) -> bool {
         match self {
             Self::Open => true,
-            Self::Sql(_, sql, _) => {
+            Self::Sql(line, sql, _) => {
+                let reads_schema =
+                    sql.contains("FROM sqlite_schema") || sql.contains("FROM schema_migrations");
                 sql.starts_with("PRAGMA busy_timeout")
-                    || sql.contains("FROM sqlite_schema")
-                    || sql.contains("FROM schema_migrations")
+                    || (schema_stays && reads_schema)
+                    // Nothing is ever dropped.
+                    || created_if_missing(sql).is_some_and(|name| line.has(name))
             }
             _ => false,
         }
@@ -91,6 +95,12 @@ impl What {
 /// Whether a statement of payonce changes nothing.
 fn only_reads(sql: &str) -> bool {
     ["SELECT", "WITH"].iter().any(|word| sql.starts_with(word))
+}
+
+/// What a statement creates unless it is there.
+fn created_if_missing(sql: &str) -> Option<&str> {
+    let (_, rest) = sql.split_once(" IF NOT EXISTS ")?;
+    rest.split([' ', '\n', '(']).next()
 }
 
 /// How a call ends.
@@ -705,6 +715,16 @@ impl Drop for Line {
 }
 
 impl Line {
+    /// Whether the schema has something of that name, as far as an open connection can tell.
+    fn has(&self, name: &str) -> bool {
+        let slot = lock(&self.connection);
+        let sql = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
+        slot.as_ref().is_some_and(|connection| {
+            let found = connection.prepare_cached(sql);
+            found.is_ok_and(|mut statement| statement.exists([name]).unwrap_or(false))
+        })
+    }
+
     /// Runs a statement to its end; says whether it changed the database.
     fn run(&self, sql: &str, parameters: Vec<Value>) -> (bool, Answer) {
         let mut slot = lock(&self.connection);
