@@ -1,14 +1,16 @@
 //! What is simulated: who sends what to which instance, and what may go wrong.
 
+mod catalogue;
+
 use std::fmt;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
+pub use self::catalogue::exhaustive;
 use crate::model::Fulfilment;
 use crate::operations::{
-    self, Key, Request, checkout, create, deposit, dispatch, first_deposit, first_payment, fulfil,
-    grant, limit, pay, pay_event, profile, refund, sweep,
+    Key, Request, checkout, create, deposit, dispatch, fulfil, grant, limit, pay, profile, refund,
 };
 
 /// How much may go wrong in one run.
@@ -117,12 +119,13 @@ impl fmt::Display for Scenario {
 }
 
 impl Scenario {
-    fn new(name: String, kind: Kind, clients: Vec<Client>, limits: Limits) -> Self {
+    /// Calls in the order in which they are made, and nothing goes wrong.
+    fn new(name: impl Into<String>, kind: Kind, clients: &[Client]) -> Self {
         Self {
-            name,
+            name: name.into(),
             kind,
-            clients,
-            limits,
+            clients: clients.to_vec(),
+            limits: Limits::default(),
             store: StoreMode::Good,
             any_order: false,
             split: false,
@@ -170,534 +173,41 @@ impl Scenario {
         self.store = store;
         self
     }
-}
 
-/// Two requests that get into each other's way.
-fn races() -> Vec<(String, [Client; 2])> {
-    let given = |key| Key::Given(key);
-    let two = |first: Request, first_key, second: Request, second_key| {
-        [
-            Client::new(&first, &first_key, 0),
-            Client::new(&second, &second_key, 0),
-        ]
-    };
-    let mut races: Vec<(String, [Client; 2])> = operations::each()
-        .into_iter()
-        .map(|(name, request, key)| {
-            (
-                format!("same-key-{name}"),
-                two(request.clone(), key.clone(), request, key),
-            )
-        })
-        .collect();
-    let named = [
-        (
-            "two-keys-one-order",
-            two(pay("o1", 100), given("k"), pay("o1", 100), given("l")),
-        ),
-        (
-            "two-orders-one-wallet",
-            two(pay("o1", 100), given("k"), pay("o2", 100), given("l")),
-        ),
-        (
-            "deposit-and-pay",
-            two(deposit("poor", 100), given("k"), pay("p1", 100), given("l")),
-        ),
-        (
-            "two-deposits",
-            two(
-                deposit("rich", 5),
-                given("k"),
-                deposit("rich", 6),
-                given("l"),
-            ),
-        ),
-        (
-            "two-creations",
-            two(create("new"), given("k"), create("new"), given("l")),
-        ),
-        (
-            "one-key-two-requests",
-            two(pay("o1", 100), given("k"), deposit("rich", 1), given("k")),
-        ),
-        (
-            "one-token-two-orders",
-            two(
-                checkout("o1", "r1"),
-                Key::Token,
-                checkout("o2", "r2"),
-                Key::Token,
-            ),
-        ),
-        (
-            "one-request-no",
-            two(
-                checkout("o1", "r1"),
-                given("k"),
-                checkout("o2", "r1"),
-                given("l"),
-            ),
-        ),
-        (
-            "wrong-amount-then-right",
-            two(pay("o1", 99), given("k"), pay("o1", 100), given("k")),
-        ),
-    ];
-    let more = [
-        (
-            "cancel-and-pay",
-            two(
-                fulfil("o1", Fulfilment::Cancel),
-                given("k"),
-                pay("o1", 100),
-                given("l"),
-            ),
-        ),
-        (
-            "ship-and-refund",
-            two(
-                fulfil("paid", Fulfilment::Ship),
-                given("k"),
-                refund("paid", 100),
-                given("l"),
-            ),
-        ),
-        (
-            "two-refunds",
-            two(
-                refund("paid", 60),
-                given("k"),
-                refund("paid", 60),
-                given("l"),
-            ),
-        ),
-        (
-            "refund-and-pay",
-            two(refund("paid", 50), given("k"), pay("o2", 100), given("l")),
-        ),
-        (
-            "one-coupon-two-users",
-            two(
-                grant("sale", "rich"),
-                given("k"),
-                grant("sale", "poor"),
-                given("l"),
-            ),
-        ),
-        (
-            "one-coupon-two-keys",
-            two(
-                grant("sale", "rich"),
-                given("k"),
-                grant("sale", "rich"),
-                given("l"),
-            ),
-        ),
-        (
-            "grant-and-limit",
-            two(
-                grant("sale", "rich"),
-                given("k"),
-                limit("sale", 0),
-                given("l"),
-            ),
-        ),
-        (
-            "two-profile-fields",
-            two(profile("a"), given("k"), profile("b"), given("l")),
-        ),
-        (
-            "event-and-request",
-            two(pay_event("o1"), Key::Event("k"), pay("o1", 100), given("k")),
-        ),
-    ];
-    races.extend(more.map(|(name, clients)| (name.to_owned(), clients)));
-    races.extend(named.map(|(name, clients)| (name.to_owned(), clients)));
-    let mut merchants = two(pay("o1", 100), given("k"), pay("o1", 100), given("k"));
-    merchants[1].merchant = 1;
-    races.push(("two-merchants-one-key".to_owned(), merchants));
-    races
-}
-
-/// Every scenario that is explored to its end.
-pub fn exhaustive() -> Vec<Scenario> {
-    let none = Limits::default();
-    // A slow call lets the claim be written, which a crash then leaves behind.
-    let crashes = |crashes| Limits {
-        crashes,
-        early_timers: 1,
-        ..none
-    };
-    let early = |early_timers| Limits {
-        early_timers,
-        ..none
-    };
-    let mut all = Vec::new();
-    for (name, request, key) in operations::each() {
-        let one = vec![Client::new(&request, &key, 0)];
-        let scenario = |what: &str, kind, clients: &Vec<Client>, limits| {
-            Scenario::new(format!("{what}-{name}"), kind, clients.clone(), limits)
-        };
-        all.push(scenario("crash", Kind::CrashPoints, &one, crashes(1)));
-        // How claims are written depends on no operation.
-        let pairs = Limits {
-            crashes: 2,
-            ..early((name == "pay").into())
-        };
-        all.push(scenario("crash-twice", Kind::CrashPairs, &one, pairs));
-        let other = Client::new(&deposit("poor", 3), &Key::Given("other"), 0);
-        let mut both = one.clone();
-        both.push(other);
-        let one_crash = Limits { crashes: 1, ..none };
-        let mut beside = scenario("crash-beside-others", Kind::CrashPoints, &both, one_crash);
-        beside.shared_instance = true;
-        all.push(beside);
-        for database_faults in 1..=2 {
-            let limits = Limits {
-                database_faults,
-                ..none
-            };
-            let what = ["database-fault", "database-two-faults"][usize::from(database_faults) - 1];
-            all.push(scenario(what, Kind::DatabaseFaults, &one, limits));
-        }
-        let slow = Limits {
-            leaps: 1,
-            crashes: 1,
-            ..none
-        };
-        all.push(scenario("slow-and-crash", Kind::CrashPoints, &one, slow));
+    fn without_orphans(mut self) -> Self {
+        self.orphans = false;
+        self
     }
-    for (name, clients) in races() {
-        let scenario = |what: &str, kind, limits| {
-            Scenario::new(format!("{what}-{name}"), kind, clients.to_vec(), limits)
-        };
-        // Slow calls add most of the states, and matter where a claim is seen by somebody.
-        let claims = matches!(
-            name.as_str(),
-            "same-key-pay" | "same-key-checkout" | "one-key-two-requests"
-        );
-        let slow = matches!(name.as_str(), "same-key-pay" | "two-keys-one-order");
-        all.push(scenario("order", Kind::Schedules, early(1 + u8::from(slow))).apart());
-        let together = scenario("order-in-one-instance", Kind::Schedules, early(slow.into()));
-        all.push(together.together());
-        all.push(scenario("order-in-a-new-instance", Kind::Schedules, none).together_cold());
-        let crash = Limits {
-            crashes: 1,
-            ..early(claims.into())
-        };
-        all.push(scenario("order-and-crash", Kind::CrashPoints, crash).apart());
-        let store = Limits {
-            store_faults: 1,
-            ..early(claims.into())
-        };
-        all.push(scenario("order-and-store-fault", Kind::StoreFaults, store).apart());
-        for mode in [
-            StoreMode::Down,
-            StoreMode::Forgets,
-            StoreMode::Lags,
-            StoreMode::Garbage,
-        ] {
-            let what = format!("order-store-{mode:?}").to_lowercase();
-            let scenario = scenario(&what, Kind::StoreFaults, early(claims.into()));
-            all.push(scenario.apart().with_store(mode));
-        }
-        let database = Limits {
-            database_faults: 1,
-            ..none
-        };
-        all.push(scenario("order-and-database-fault", Kind::DatabaseFaults, database).apart());
+
+    fn crashes(mut self, most: u8) -> Self {
+        self.limits.crashes = most;
+        self
     }
-    for (name, request, key) in operations::each() {
-        let clients = vec![
-            Client::new(&request, &key, 0),
-            Client::new(&pay("o2", 100), &Key::Given("beside"), 0),
-        ];
-        let name = format!("order-with-payment-{name}");
-        all.push(Scenario::new(name, Kind::Schedules, clients, early(1)).apart());
+
+    fn store_faults(mut self, most: u8) -> Self {
+        self.limits.store_faults = most;
+        self
     }
-    all.extend(start());
-    all.extend(three());
-    all.extend(delivery());
-    all.extend(sweeps());
-    all
-}
 
-/// Events on their way to a server: what the operation's instance sends by itself, and dispatchers.
-fn delivery() -> Vec<Scenario> {
-    let paying = Client::new(&pay("o1", 100), &Key::Given("k"), 0);
-    let operator = |slot| Client::new(&dispatch(), &Key::Operator, slot);
-    let after = |mut client: Client| {
-        client.after = Some(0);
-        client
-    };
-    let limits = |crashes, network_faults, database_faults| Limits {
-        crashes,
-        network_faults,
-        database_faults,
-        ..Limits::default()
-    };
-    // What the instance sends by itself begins after a sleep.
-    let early = |early_timers| Limits {
-        early_timers,
-        ..Limits::default()
-    };
-    let one = vec![paying.clone()];
-    let two = vec![paying.clone(), after(operator(1))];
-    let three = vec![paying, after(operator(1)), after(operator(2))];
-    let scenario = |name: &str, kind, clients: &Vec<Client>, limits| Scenario {
-        notify: true,
-        ..Scenario::new(name.to_owned(), kind, clients.clone(), limits)
-    };
-    let mut scenarios = vec![
-        scenario(
-            "delivery-and-crash",
-            Kind::CrashPoints,
-            &one,
-            limits(1, 0, 0),
-        ),
-        scenario(
-            "delivery-and-two-crashes",
-            Kind::CrashPairs,
-            &one,
-            limits(2, 0, 0),
-        ),
-        scenario(
-            "delivery-and-network-faults",
-            Kind::NetworkFaults,
-            &one,
-            limits(0, 2, 0),
-        ),
-        scenario(
-            "delivery-and-database-faults",
-            Kind::DatabaseFaults,
-            &one,
-            limits(0, 0, 2),
-        ),
-    ];
-    scenarios.extend(
-        [
-            scenario("dispatcher", Kind::Schedules, &two, early(2)),
-            scenario("two-dispatchers", Kind::Schedules, &three, early(1)),
-            scenario(
-                "dispatcher-and-crash",
-                Kind::CrashPoints,
-                &two,
-                limits(1, 0, 0),
-            ),
-            scenario(
-                "dispatcher-and-network-fault",
-                Kind::NetworkFaults,
-                &two,
-                limits(0, 1, 0),
-            ),
-            scenario(
-                "dispatcher-and-database-fault",
-                Kind::DatabaseFaults,
-                &two,
-                limits(0, 0, 1),
-            ),
-        ]
-        .map(Scenario::apart_as_placed),
-    );
-    scenarios
-}
+    fn database_faults(mut self, most: u8) -> Self {
+        self.limits.database_faults = most;
+        self
+    }
 
-/// Sweeps beside each other and beside requests with keys that are past their retention.
-fn sweeps() -> Vec<Scenario> {
-    let operator = |slot| Client::new(&sweep(1000), &Key::Operator, slot);
-    let short = |slot| Client::new(&sweep(2), &Key::Operator, slot);
-    let (request, key) = first_payment();
-    let again = Client::new(&request, &key, 1);
-    let (request, key) = first_deposit();
-    let deposit = Client::new(&request, &key, 1);
-    let fresh = Client::new(&pay("o1", 100), &Key::Given("k"), 1);
-    let limits = |crashes, database_faults| Limits {
-        crashes,
-        database_faults,
-        // A sweep sleeps after each statement.
-        early_timers: 2,
-        ..Limits::default()
-    };
-    let early = |early_timers| Limits {
-        early_timers,
-        ..Limits::default()
-    };
-    let scenario = |name: &str, kind, clients: &[&Client], limits| Scenario {
-        aged: true,
-        ..Scenario::new(
-            name.to_owned(),
-            kind,
-            clients.iter().copied().cloned().collect(),
-            limits,
-        )
-    };
-    let alone = [
-        scenario(
-            "sweep-and-crash",
-            Kind::CrashPoints,
-            &[&operator(0)],
-            limits(1, 0),
-        ),
-        scenario(
-            "sweep-and-database-fault",
-            Kind::DatabaseFaults,
-            &[&operator(0)],
-            limits(0, 1),
-        ),
-        Scenario {
-            orphans: false,
-            ..scenario(
-                "sweep-and-two-crashes",
-                Kind::CrashPairs,
-                &[&operator(0)],
-                limits(2, 0),
-            )
-        },
-    ];
-    let beside = [
-        scenario(
-            "sweep-and-old-key",
-            Kind::Schedules,
-            &[&operator(0), &again],
-            limits(0, 0),
-        ),
-        scenario(
-            "sweep-and-old-deposit",
-            Kind::Schedules,
-            &[&operator(0), &deposit],
-            limits(0, 0),
-        ),
-        // Where the key-value store does not answer for them.
-        scenario(
-            "sweep-and-old-key-in-journal",
-            Kind::Schedules,
-            &[&operator(0), &again],
-            limits(0, 0),
-        )
-        .with_store(StoreMode::Down),
-        scenario(
-            "sweep-and-old-deposit-in-journal",
-            Kind::Schedules,
-            &[&operator(0), &deposit],
-            limits(0, 0),
-        )
-        .with_store(StoreMode::Down),
-        scenario(
-            "sweep-and-payment",
-            Kind::Schedules,
-            &[&short(0), &fresh],
-            limits(0, 0),
-        ),
-        scenario(
-            "two-sweeps",
-            Kind::Schedules,
-            &[&short(0), &short(1)],
-            early(1),
-        ),
-        scenario(
-            "two-sweeps-and-old-key",
-            Kind::Schedules,
-            &[&operator(0), &again, &operator(2)],
-            Limits::default(),
-        )
-        .with_store(StoreMode::Down),
-    ];
-    let beside = beside.map(Scenario::apart_as_placed);
-    alone.into_iter().chain(beside).collect()
-}
+    fn network_faults(mut self, most: u8) -> Self {
+        self.limits.network_faults = most;
+        self
+    }
 
-/// Instances that meet a database without a schema.
-fn start() -> Vec<Scenario> {
-    let create = |order_no, key| Client::new(&create(order_no), &Key::Given(key), 0);
-    let one = vec![create("new", "k")];
-    let two = vec![create("new", "k"), create("new", "l")];
-    let limits = |crashes, database_faults| Limits {
-        crashes,
-        database_faults,
-        ..Limits::default()
-    };
-    let twice = Scenario {
-        // Orphans of statements that can be repeated add nothing but runs.
-        orphans: false,
-        ..Scenario::new(
-            "crash-twice-first-start".to_owned(),
-            Kind::CrashPairs,
-            one.clone(),
-            limits(2, 0),
-        )
-    };
-    let scenarios = [
-        twice,
-        Scenario {
-            orphans: false,
-            ..Scenario::new(
-                "crash-first-start".to_owned(),
-                Kind::CrashPoints,
-                one.clone(),
-                limits(1, 0),
-            )
-        },
-        Scenario::new(
-            "database-fault-first-start".to_owned(),
-            Kind::DatabaseFaults,
-            one,
-            limits(0, 1),
-        ),
-        Scenario::new(
-            "order-first-start".to_owned(),
-            Kind::Schedules,
-            two,
-            limits(0, 0),
-        )
-        .apart(),
-    ];
-    scenarios
-        .into_iter()
-        .map(|scenario| Scenario {
-            empty: true,
-            ..scenario
-        })
-        .collect()
-}
+    fn early_timers(mut self, most: u8) -> Self {
+        self.limits.early_timers = most;
+        self
+    }
 
-/// Three requests at once, without timers that are early.
-fn three() -> Vec<Scenario> {
-    let given = |key| Key::Given(key);
-    let client = |request: Request, key| Client::new(&request, &key, 0);
-    let sets = [
-        (
-            "three-times-one-key",
-            [given("k"), given("k"), given("k")].map(|key| client(pay("o1", 100), key)),
-        ),
-        (
-            "three-keys-one-order",
-            [given("k"), given("l"), given("n")].map(|key| client(pay("o1", 100), key)),
-        ),
-        (
-            "three-for-one-wallet",
-            [
-                client(pay("o1", 100), given("k")),
-                client(pay("o2", 100), given("l")),
-                client(deposit("rich", 50), given("n")),
-            ],
-        ),
-    ];
-    let scenarios = sets.into_iter().flat_map(|(name, clients)| {
-        let scenario = |what: &str| {
-            let limits = Limits::default();
-            Scenario::new(
-                format!("{what}-{name}"),
-                Kind::Schedules,
-                clients.to_vec(),
-                limits,
-            )
-        };
-        [
-            scenario("order").apart(),
-            scenario("order-in-one-instance").together(),
-        ]
-    });
-    scenarios.collect()
+    fn leaps(mut self, most: u8) -> Self {
+        self.limits.leaps = most;
+        self
+    }
 }
 
 /// A scenario from a seed: two to four clients that like to collide, and everything may go wrong.
@@ -760,12 +270,13 @@ pub fn random(seed: u64) -> Scenario {
         network_faults: random.random_range(0..=2),
     };
     Scenario {
+        limits,
         notify: random.random(),
         store: modes[random.random_range(0..modes.len())],
         any_order: true,
         split: random.random(),
         shared_instance: true,
-        ..Scenario::new(format!("random-{seed}"), Kind::Schedules, clients, limits)
+        ..Scenario::new(format!("random-{seed}"), Kind::Schedules, &clients)
     }
 }
 
@@ -782,6 +293,7 @@ pub fn named(name: &str) -> Option<Scenario> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations;
 
     #[test]
     fn a_scenario_is_found_by_its_name_and_no_other_has_it() {
