@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::run::{Chooser, Lab, Report};
+use crate::lab::Lab;
+use crate::run::{Chooser, Report};
 use crate::scenario::{self, Scenario};
 use crate::world::Chain;
 

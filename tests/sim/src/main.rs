@@ -1,7 +1,9 @@
 //! Runs the compiled payonce.wasm through every crash, order and fault, deterministically.
 //!
 //! * [`world`]: what the component sees; its calls wait there until they are let.
-//! * [`run`]: one run, in which a chooser decides what happens next.
+//! * [`stage`]: instances of the component, and requests to them.
+//! * [`run`]: one run, in which a chooser decides what happens next; [`trace`] says it in words.
+//! * [`lab`]: the files that runs begin with.
 //! * [`explore`]: all runs of a scenario, random runs, and the shortest that goes wrong.
 //! * [`scenario`] and [`operations`]: what is simulated. New operations go there and into [`model`].
 //! * [`oracle`]: what is wrong with a run, with the help of [`model`] and of `payonce-oracle`.
@@ -11,11 +13,14 @@
 #![forbid(unsafe_code)]
 
 mod explore;
+mod lab;
 mod model;
 mod operations;
 mod oracle;
 mod run;
 mod scenario;
+mod stage;
+mod trace;
 mod world;
 
 use std::collections::BTreeMap;
@@ -30,7 +35,7 @@ use payonce_host::{App, Options, Setup};
 use serde_json::json;
 
 use crate::explore::{Choices, Violation};
-use crate::run::Lab;
+use crate::lab::Lab;
 use crate::scenario::{Kind, Scenario};
 
 /// Runs payonce.wasm through every crash, order and fault.

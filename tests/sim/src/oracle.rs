@@ -7,8 +7,9 @@ use rusqlite::Connection;
 
 use crate::model::{self, Books, Row};
 use crate::operations::{Key, MERCHANTS};
-use crate::run::Answer;
+
 use crate::scenario::{Client, Scenario};
+use crate::stage::Answer;
 use crate::world::{Delivery, File};
 
 /// Watches one run.
@@ -45,14 +46,14 @@ impl Drop for Oracle {
 }
 
 impl Oracle {
-    /// An oracle for a database file.
-    pub fn new(file: Arc<File>, clients: usize) -> Self {
+    /// An oracle for a run on a database file.
+    pub fn new(file: Arc<File>, scenario: &Scenario) -> Self {
         let mut oracle = Self {
             database: file.open().ok(),
             file,
             initial: Vec::new(),
             events: BTreeSet::new(),
-            clients: vec![Seen::default(); clients],
+            clients: vec![Seen::default(); scenario.clients.len()],
             trouble: false,
         };
         oracle.initial = oracle.journal();

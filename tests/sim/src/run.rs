@@ -1,46 +1,26 @@
 //! One run: clients send their requests and repeat them until they have a final answer, while a
 //! [`Chooser`] decides what happens next wherever more than one thing can.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use bytes::Bytes;
-use futures::executor::{LocalPool, LocalSpawner};
-use futures::future::{FutureExt as _, poll_fn};
-use futures::task::LocalSpawnExt as _;
-use http::Method;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
-use http_body_util::{BodyExt as _, Full};
-use payonce_host::solo::{Inbox, Running};
-use payonce_host::{App, Services};
-use wasmtime_wasi_http::WasiBody;
+use anyhow::Result;
+use futures::channel::oneshot;
+use futures::future::FutureExt as _;
 
 use crate::operations::{self, Key, MERCHANTS, Request};
 use crate::oracle::Oracle;
 use crate::scenario::{Limits, Scenario, StoreMode};
-use crate::world::{
-    Chain, Effect, Entries, File, InstanceId, Shared, Sleeper, Trouble, What, World,
-};
-
-/// The most things that happen in one run.
-const MOST_EVENTS: usize = 5_000;
+use crate::stage::{Answer, MOST_EVENTS, Pending, Stage, Wire};
+use crate::trace::describe;
+use crate::world::{Call, Chain, Effect, InstanceId, Shared, Sleeper, Trouble, What, World};
 
 /// How often a client sends its request before it calls it stuck.
 const MOST_ATTEMPTS: u8 = 25;
 
 /// How long a leap of the clock is: longer than any lease.
-const LEAP: Duration = Duration::from_secs(4);
-
-/// How old a shop is that is past its retention, nanoseconds.
-const AGE: u64 = 8 * 24 * 3_600_000_000_000;
+pub const LEAP: Duration = Duration::from_secs(4);
 
 /// How often what is due is dispatched at the end, until nothing is.
 const MOST_DISPATCHES: usize = 14;
@@ -59,455 +39,8 @@ pub struct Report {
     pub violation: Option<String>,
     /// Whether the chooser ended it.
     pub cut: bool,
-    pub events: usize,
     /// What happened, a line each, if that was wanted.
     pub trace: String,
-}
-
-/// An answer as a client gets it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Answer {
-    pub status: u16,
-    pub content_type: String,
-    pub location: Option<String>,
-    pub replayed: bool,
-    pub retry_after: Option<u64>,
-    pub body: String,
-}
-
-impl Answer {
-    /// The `code` of a problem.
-    pub fn code(&self) -> String {
-        let body: Option<serde_json::Value> = serde_json::from_str(&self.body).ok();
-        let code = body.and_then(|body| body["code"].as_str().map(str::to_owned));
-        code.unwrap_or_default()
-    }
-
-    /// Whether it is recorded and replayed.
-    pub fn is_final(&self) -> bool {
-        matches!(self.status, 200..=299 | 402)
-    }
-
-    /// Whether the client has to come back.
-    fn asks_to_retry(&self) -> bool {
-        self.status == 503 || self.code() == "idempotency_in_progress"
-    }
-}
-
-impl fmt::Display for Answer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let replayed = if self.replayed { " (replayed)" } else { "" };
-        write!(out, "{}{replayed} {}", self.status, self.body)
-    }
-}
-
-/// The shop that the runs begin with, as the component made it.
-pub struct Shop {
-    /// Its database file.
-    database: Vec<u8>,
-    /// Its key-value store.
-    entries: Entries,
-    now: u64,
-    /// A submit token for each merchant.
-    tokens: Vec<String>,
-}
-
-/// Where runs happen, one after the other.
-pub struct Lab {
-    app: Arc<App>,
-    /// Without a receiver of events, and with one.
-    services: [Services; 2],
-    directory: tempfile::TempDir,
-    shop: Option<Stocked>,
-}
-
-/// A shop with its files in the lab.
-struct Stocked {
-    shop: Arc<Shop>,
-    /// As it was in the beginning.
-    template: rusqlite::Connection,
-    schema_version: i64,
-    /// What the runs change.
-    file: Arc<File>,
-    restorer: rusqlite::Connection,
-}
-
-impl Stocked {
-    fn new(shop: Arc<Shop>, directory: &Path) -> Result<Self> {
-        let (template, file) = (directory.join("template.db"), directory.join("shop.db"));
-        std::fs::write(&template, &shop.database)?;
-        std::fs::write(&file, &shop.database)?;
-        let template = rusqlite::Connection::open(template)?;
-        let schema_version =
-            template.pragma_query_value(None, "schema_version", |row| row.get(0))?;
-        let restorer = rusqlite::Connection::open(&file)?;
-        restorer.pragma_update(None, "synchronous", "OFF")?;
-        Ok(Self {
-            shop,
-            template,
-            schema_version,
-            file: File::new(file, true),
-            restorer,
-        })
-    }
-
-    /// Puts the file back to where a run begins.
-    fn restore(&mut self) -> Result<()> {
-        let backup = rusqlite::backup::Backup::new(&self.template, &mut self.restorer)?;
-        ensure!(
-            backup.step(-1)? == rusqlite::backup::StepResult::Done,
-            "the shop is not back"
-        );
-        drop(backup);
-        // A copy counts as a new schema; this one is the one that all connections know.
-        self.restorer
-            .pragma_update(None, "schema_version", self.schema_version)?;
-        Ok(())
-    }
-}
-
-impl Lab {
-    /// A lab for an application whose services are `services`, without a receiver of events and with one.
-    pub fn new(app: Arc<App>, services: [Services; 2], shop: Option<Arc<Shop>>) -> Result<Self> {
-        // In memory where the system has a place for that: thousands of short-lived files.
-        let directory = match tempfile::tempdir_in("/dev/shm") {
-            Ok(directory) => directory,
-            Err(_) => tempfile::tempdir()?,
-        };
-        let shop = shop.map(|shop| Stocked::new(shop, directory.path()));
-        Ok(Self {
-            app,
-            services,
-            shop: shop.transpose()?,
-            directory,
-        })
-    }
-
-    /// The file that a run begins with.
-    fn file(&mut self, empty: bool) -> Result<Arc<File>> {
-        if let Some(shop) = self.shop.as_mut().filter(|_| !empty) {
-            shop.restore()?;
-            return Ok(Arc::clone(&shop.file));
-        }
-        let path = self.directory.path().join("empty.db");
-        for suffix in ["", "-wal", "-shm", "-journal"] {
-            let mut name = path.clone().into_os_string();
-            name.push(suffix);
-            match std::fs::remove_file(name) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(File::new(path, false))
-    }
-
-    /// Makes the shop by sending its requests to the component, one after the other.
-    pub fn open_shop(&mut self) -> Result<Arc<Shop>> {
-        let world = Shared::new(self.file(true)?, &Entries::new(), 0);
-        let mut stage = Stage::new(self, true, world.clone());
-        let mut tokens = Vec::new();
-        for merchant in MERCHANTS {
-            let token = Wire::new(&format!("key-{merchant}"), Method::POST, "/v1/tokens");
-            let token = stage.settle(0, token)?;
-            ensure!(token.status == 201, "no token: {token}");
-            let body: serde_json::Value = serde_json::from_str(&token.body)?;
-            tokens.push(body["token"].as_str().context("no token")?.to_owned());
-            for (index, request) in operations::fixture().into_iter().enumerate() {
-                let mut wire = Wire::of(merchant, &request);
-                wire.header("idempotency-key", &format!("fixture-{index}"));
-                let answer = stage.settle(0, wire)?;
-                ensure!(answer.is_final(), "the shop cannot be opened: {answer}");
-                stage.rest();
-            }
-        }
-        let entries = world.lock().entries();
-        drop(stage);
-        let now = world.lock().now();
-        drop(world);
-        let shop = Arc::new(Shop {
-            database: std::fs::read(self.directory.path().join("empty.db"))?,
-            entries,
-            now,
-            tokens,
-        });
-        self.shop = Some(Stocked::new(Arc::clone(&shop), self.directory.path())?);
-        Ok(shop)
-    }
-
-    /// Does one run. With `traced` its report says what happened.
-    pub fn run(&mut self, scenario: &Scenario, chooser: &mut dyn Chooser, traced: bool) -> Report {
-        match self.try_run(scenario, chooser, traced) {
-            Ok(report) => report,
-            Err(error) => Report {
-                violation: Some(format!("the simulation itself failed: {error:#}")),
-                ..Report::default()
-            },
-        }
-    }
-
-    fn try_run(
-        &mut self,
-        scenario: &Scenario,
-        chooser: &mut dyn Chooser,
-        traced: bool,
-    ) -> Result<Report> {
-        let file = self.file(scenario.empty)?;
-        let shop = self.shop.as_ref().map(|stocked| &*stocked.shop);
-        let nothing = Entries::new();
-        let (entries, now) = match shop {
-            Some(shop) if scenario.aged => (&shop.entries, shop.now + AGE),
-            Some(shop) => (&nothing, shop.now),
-            None => (&nothing, 0),
-        };
-        let world = Shared::new(Arc::clone(&file), entries, now);
-        let stage = Stage::new(self, scenario.notify, world.clone());
-        let mut run = Run {
-            scenario,
-            world,
-            oracle: Oracle::new(file, scenario.clients.len()),
-            clients: scenario.clients.iter().map(|_| State::default()).collect(),
-            limits: scenario.limits,
-            tokens: shop.map_or(&[], |shop| &shop.tokens),
-            stage,
-            report: Report::default(),
-            calm: true,
-            traced,
-        };
-        if scenario.warm {
-            run.warm_up()?;
-        }
-        let outcome = run.play(chooser).and_then(|()| match run.report.cut {
-            true => Ok(()),
-            false => run.close(),
-        });
-        let mut report = std::mem::take(&mut run.report);
-        report.violation = outcome.err();
-        if traced {
-            let log = run.world.lock().log();
-            for line in log.lines() {
-                _ = writeln!(report.trace, "  component: {line}");
-            }
-        }
-        Ok(report)
-    }
-}
-
-/// A request as it is sent.
-struct Wire {
-    method: Method,
-    path: String,
-    headers: HeaderMap,
-    body: String,
-}
-
-impl Wire {
-    /// A request without a body, with an API key.
-    fn new(api_key: &str, method: Method, path: &str) -> Self {
-        let mut wire = Self {
-            method,
-            path: path.to_owned(),
-            headers: HeaderMap::new(),
-            body: String::new(),
-        };
-        wire.header("host", "payonce.test");
-        wire.header("authorization", &format!("Bearer {api_key}"));
-        wire
-    }
-
-    /// A merchant's request, without a key.
-    fn of(merchant: &str, request: &Request) -> Self {
-        let api_key = format!("key-{merchant}");
-        let mut wire = Self::new(&api_key, request.method.clone(), &request.path);
-        wire.body = request.body.to_string();
-        wire.header("content-type", "application/json");
-        wire
-    }
-
-    fn header(&mut self, name: &'static str, value: &str) {
-        if let Ok(value) = value.parse() {
-            self.headers.insert(name, value);
-        }
-    }
-}
-
-/// The instances and the executor they run on. Nothing on it goes on by itself.
-struct Stage {
-    pool: LocalPool,
-    spawner: LocalSpawner,
-    app: Arc<App>,
-    services: Services,
-    world: Shared,
-    slots: Vec<Slot>,
-}
-
-/// A place for instances, one at a time.
-struct Slot {
-    id: InstanceId,
-    inbox: Rc<Inbox>,
-    running: Rc<RefCell<Option<Running>>>,
-    /// Why it ended by itself.
-    ended: Rc<RefCell<Option<String>>>,
-}
-
-/// Where the answer of an attempt appears: `None` inside where the connection was lost.
-type Pending = Rc<RefCell<Option<Option<Answer>>>>;
-
-impl Stage {
-    fn new(lab: &Lab, notify: bool, world: Shared) -> Self {
-        let pool = LocalPool::new();
-        Self {
-            spawner: pool.spawner(),
-            pool,
-            app: Arc::clone(&lab.app),
-            services: lab.services[usize::from(notify)].clone(),
-            world,
-            slots: Vec::new(),
-        }
-    }
-
-    /// Lets everything run until it waits for the world.
-    fn advance(&mut self) {
-        self.pool.run_until_stalled();
-    }
-
-    fn instance(&mut self, slot: u8) -> &Slot {
-        let index = usize::from(slot);
-        while self.slots.len() <= index {
-            let number = u8::try_from(self.slots.len()).unwrap_or(u8::MAX);
-            let started = self.start(InstanceId {
-                slot: number,
-                life: 0,
-            });
-            self.slots.push(started);
-        }
-        if self.slots[index].running.borrow().is_none() {
-            let InstanceId { slot, life } = self.slots[index].id;
-            self.slots[index] = self.start(InstanceId {
-                slot,
-                life: life + 1,
-            });
-        }
-        &self.slots[index]
-    }
-
-    fn start(&self, id: InstanceId) -> Slot {
-        let services = self.world.services(&self.services, id);
-        let (inbox, running) = self.app.solo(services);
-        let running = Rc::new(RefCell::new(Some(running)));
-        let ended: Rc<RefCell<Option<String>>> = Rc::default();
-        let (slot, end) = (Rc::clone(&running), Rc::clone(&ended));
-        let task = poll_fn(move |context| {
-            let mut slot = slot.borrow_mut();
-            let Some(running) = slot.as_mut() else {
-                return std::task::Poll::Ready(());
-            };
-            let result = std::task::ready!(running.poll_unpin(context));
-            *slot = None;
-            *end.borrow_mut() = Some(match result {
-                Ok(()) => "it ended".to_owned(),
-                Err(error) => format!("{error:#}"),
-            });
-            std::task::Poll::Ready(())
-        });
-        // The pool is not shut down.
-        _ = self.spawner.spawn_local(task);
-        Slot {
-            id,
-            inbox: Rc::new(inbox),
-            running,
-            ended,
-        }
-    }
-
-    /// Sends a request to the instance in a slot, whose answer will appear.
-    fn send(&mut self, slot: u8, wire: Wire) -> Result<Pending> {
-        let mut headers = wire.headers;
-        headers.insert(CONTENT_LENGTH, wire.body.len().into());
-        let body = Full::new(Bytes::from(wire.body)).map_err(|never| match never {});
-        let mut request = http::Request::new(WasiBody::new(body));
-        *request.method_mut() = wire.method;
-        *request.uri_mut() = wire.path.parse()?;
-        *request.headers_mut() = headers;
-        let inbox = Rc::clone(&self.instance(slot).inbox);
-        let pending = Pending::default();
-        let appears = Rc::clone(&pending);
-        self.spawner.spawn_local(async move {
-            let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let answer = match inbox.handle(request, client).await {
-                Some(response) => read(response).await,
-                None => None,
-            };
-            *appears.borrow_mut() = Some(answer);
-        })?;
-        Ok(pending)
-    }
-
-    /// Kills the instance in a slot.
-    fn kill(&mut self, slot: u8) {
-        self.slots[usize::from(slot)].running.borrow_mut().take();
-    }
-
-    /// Why an instance ended that nobody killed.
-    fn trapped(&self) -> Option<String> {
-        self.slots.iter().find_map(|slot| {
-            let ended = slot.ended.borrow();
-            ended
-                .as_ref()
-                .map(|why| format!("instance {}: {why}", slot.id))
-        })
-    }
-
-    /// Sends a request and lets everything happen as it should until its answer is there.
-    fn settle(&mut self, slot: u8, wire: Wire) -> Result<Answer> {
-        let pending = self.send(slot, wire)?;
-        for _ in 0..MOST_EVENTS {
-            self.advance();
-            let answer = pending.borrow_mut().take();
-            if let Some(answer) = answer {
-                return answer.context("the instance died");
-            }
-            if !self.step() {
-                break;
-            }
-        }
-        anyhow::bail!("there is no answer")
-    }
-
-    /// Lets everything come to rest.
-    fn rest(&mut self) {
-        self.advance();
-        while self.step() {
-            self.advance();
-        }
-    }
-
-    /// Lets the next thing happen as it should; whether there was one.
-    fn step(&mut self) -> bool {
-        let mut world = self.world.lock();
-        if world.calls.is_empty() {
-            return world.tick().is_some();
-        }
-        world.effect(0, Effect::Good);
-        world.deliver(0);
-        true
-    }
-}
-
-async fn read(response: http::Response<WasiBody>) -> Option<Answer> {
-    let (parts, body) = response.into_parts();
-    let text = |name: http::HeaderName| {
-        let value = parts.headers.get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    };
-    let body = body.collect().await.ok()?.to_bytes();
-    Some(Answer {
-        status: parts.status.as_u16(),
-        content_type: text(CONTENT_TYPE).unwrap_or_default(),
-        location: text(LOCATION),
-        replayed: parts.headers.contains_key("idempotent-replayed"),
-        retry_after: text(http::header::RETRY_AFTER).and_then(|seconds| seconds.parse().ok()),
-        body: String::from_utf8_lossy(&body).into_owned(),
-    })
 }
 
 /// What a client of a scenario is at.
@@ -517,13 +50,13 @@ struct State {
     /// While an attempt is on its way.
     pending: Option<Pending>,
     /// While it waits before its next attempt.
-    pause: Option<futures::channel::oneshot::Receiver<()>>,
+    pause: Option<oneshot::Receiver<()>>,
     answer: Option<Answer>,
 }
 
 /// Something that can happen.
 #[derive(Clone, Debug)]
-enum Event {
+pub enum Event {
     /// A client sends its request.
     Send(usize),
     /// A call takes effect, and its instance hears of it.
@@ -544,7 +77,7 @@ enum Event {
 
 /// What becomes of a call when its instance dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
     /// It never takes effect.
     Dropped,
     /// It has taken effect.
@@ -553,7 +86,8 @@ enum Fate {
     Orphaned,
 }
 
-struct Run<'a> {
+/// A run in progress.
+pub struct Run<'a> {
     scenario: &'a Scenario,
     world: Shared,
     stage: Stage,
@@ -565,10 +99,54 @@ struct Run<'a> {
     report: Report,
     /// Whether nothing but the first option was chosen so far.
     calm: bool,
-    traced: bool,
+    /// Whether the report says what happens.
+    pub traced: bool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// A run of a scenario that has not begun. `tokens` are the submit tokens of the merchants.
+    pub fn new(
+        scenario: &'a Scenario,
+        stage: Stage,
+        world: Shared,
+        oracle: Oracle,
+        tokens: &'a [String],
+    ) -> Self {
+        Self {
+            scenario,
+            world,
+            oracle,
+            clients: scenario.clients.iter().map(|_| State::default()).collect(),
+            limits: scenario.limits,
+            tokens,
+            stage,
+            report: Report::default(),
+            calm: true,
+            traced: false,
+        }
+    }
+
+    /// Runs.
+    ///
+    /// # Errors
+    /// Where the simulation itself fails.
+    pub fn run(mut self, chooser: &mut dyn Chooser) -> Result<Report> {
+        if self.scenario.warm {
+            self.warm_up()?;
+        }
+        let outcome = self.play(chooser).and_then(|()| match self.report.cut {
+            true => Ok(()),
+            false => self.close(),
+        });
+        self.report.violation = outcome.err();
+        if self.traced {
+            for line in self.world.lock().log().lines() {
+                _ = writeln!(self.report.trace, "  component: {line}");
+            }
+        }
+        Ok(self.report)
+    }
+
     /// Sends a request to each instance that no client is about, and lets everything come to rest.
     fn warm_up(&mut self) -> Result<()> {
         let request = operations::deposit("nobody", 1);
@@ -589,7 +167,7 @@ impl Run<'_> {
 
     /// Plays until nothing is left to happen.
     fn play(&mut self, chooser: &mut dyn Chooser) -> Result<(), String> {
-        loop {
+        for _ in 0..MOST_EVENTS {
             self.stage.advance();
             if let Some(why) = self.stage.trapped() {
                 return Err(format!("the component trapped: {why}"));
@@ -597,7 +175,7 @@ impl Run<'_> {
             self.answers()?;
             let events = self.events();
             let chosen = match events.len() {
-                0 => break,
+                0 => return self.settled(),
                 1 => Some(0),
                 options => chooser.choose(options, &|| self.state()),
             };
@@ -606,12 +184,13 @@ impl Run<'_> {
                 return Ok(());
             };
             self.calm &= chosen == 0;
-            self.report.events += 1;
-            if self.report.events > MOST_EVENTS {
-                return Err("invariant 9: it does not come to an end".to_owned());
-            }
             self.happen(&events[chosen])?;
         }
+        Err("invariant 9: it does not come to an end".to_owned())
+    }
+
+    /// Everybody has a final answer.
+    fn settled(&self) -> Result<(), String> {
         match self
             .clients
             .iter()
@@ -832,7 +411,7 @@ impl Run<'_> {
     /// Lets something happen.
     fn happen(&mut self, event: &Event) -> Result<(), String> {
         if self.traced {
-            let line = self.describe(event);
+            let line = describe(event, &self.world.lock(), &self.stage.slots);
             self.trace(|| line);
         }
         let shared = self.world.clone();
@@ -880,8 +459,7 @@ impl Run<'_> {
                 self.limits.crashes -= 1;
                 let id = self.stage.slots[usize::from(*slot)].id;
                 for (number, fate) in fates {
-                    let of_fate =
-                        |call: &crate::world::Call| call.instance == id && call.number == *number;
+                    let of_fate = |call: &Call| call.instance == id && call.number == *number;
                     let index = world.calls.iter().position(of_fate);
                     if let (Fate::Done, Some(index)) = (fate, index) {
                         let usual = self.usual(&world, index);
@@ -981,7 +559,7 @@ impl Run<'_> {
             ));
         }
         for slot in &self.stage.slots {
-            state.add(&(slot.id, slot.running.borrow().is_some()));
+            state.add(&(slot.id, slot.lives()));
         }
         state.add(&self.limits);
         state
@@ -993,104 +571,11 @@ impl Run<'_> {
             _ = writeln!(self.report.trace, "{now:>8} ms  {}", line());
         }
     }
-
-    /// An event in words.
-    fn describe(&self, event: &Event) -> String {
-        let world = self.world.lock();
-        let call = |index: usize| {
-            let call = &world.calls[index];
-            format!("{} #{} {}", call.instance, call.number, call.what)
-        };
-        match event {
-            Event::Send(index) => format!("client {index} comes"),
-            Event::Call(index, effect) => format!("{}: {}", call(*index), words(*effect)),
-            Event::Effect(index, effect) if world.calls[*index].is_orphan() => {
-                format!(
-                    "{}: {}, after its instance died",
-                    call(*index),
-                    words(*effect)
-                )
-            }
-            Event::Effect(index, effect) => {
-                format!("{}: {}, not told yet", call(*index), words(*effect))
-            }
-            Event::Deliver(index) => format!("{}: told", call(*index)),
-            Event::Tick => match world.next_timer().map(|timer| timer.sleeper) {
-                Some(Sleeper::Client(index)) => format!("client {index} has waited"),
-                Some(Sleeper::Instance(id)) => format!("{id} wakes up"),
-                None => "nobody wakes up".to_owned(),
-            },
-            Event::Leap => format!("{} s pass", LEAP.as_secs()),
-            Event::Wipe => "the key-value store loses everything".to_owned(),
-            Event::Crash(slot, fates) => {
-                let id = self.stage.slots[usize::from(*slot)].id;
-                let mine = |call: &&crate::world::Call| call.instance == id && !call.is_orphan();
-                let calls = world.calls.iter().filter(mine).map(|call| {
-                    let fate = fates.iter().find(|(number, _)| *number == call.number);
-                    let fate = match fate {
-                        Some((_, Fate::Dropped)) => "never done",
-                        Some((_, Fate::Orphaned)) => "still on its way",
-                        Some((_, Fate::Done)) | None => "done, not told",
-                    };
-                    format!("#{} {}: {fate}", call.number, call.what)
-                });
-                let fates: Vec<String> = calls.collect();
-                format!("{id} DIES; {}", fates.join(", "))
-            }
-        }
-    }
-}
-
-fn words(effect: Effect) -> String {
-    match effect {
-        Effect::Good => "done".to_owned(),
-        Effect::Fails(trouble) => format!("FAILS ({trouble:?}), nothing done"),
-        Effect::FailsAfter(trouble) => format!("done, but REPORTED AS FAILED ({trouble:?})"),
-        Effect::Lost => "REPORTED AS DONE, but lost".to_owned(),
-        Effect::Stale(by) => format!("reads a STALE value, {by} writes old"),
-        Effect::Garbage => "reads GARBAGE".to_owned(),
-        Effect::Refused => "is answered with 500".to_owned(),
-    }
-}
-
-impl fmt::Display for What {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let short = |text: &str| {
-            let words: Vec<&str> = text.split_whitespace().collect();
-            let text = words.join(" ");
-            match text.char_indices().nth(60) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text,
-            }
-        };
-        let key = |key: &String| key.chars().take(18).collect::<String>();
-        match self {
-            Self::Open => write!(out, "key-value open"),
-            Self::Get(name) => write!(out, "key-value get {}", key(name)),
-            Self::Set(name, value) => {
-                let value = String::from_utf8_lossy(value);
-                write!(out, "key-value set {} {}", key(name), short(&value))
-            }
-            Self::Delete(name) => write!(out, "key-value delete {}", key(name)),
-            Self::Exists(name) => write!(out, "key-value exists {}", key(name)),
-            Self::Keys => write!(out, "key-value keys"),
-            Self::Sql(_, sql, _) => write!(out, "sqlite {}", short(sql)),
-            Self::Http(delivery) => {
-                write!(
-                    out,
-                    "webhook {} {}",
-                    delivery.event_id,
-                    short(&delivery.payload)
-                )
-            }
-        }
-    }
 }
 
 /// The ways in which an instance can die with calls on their way.
 fn crashes(world: &World, id: InstanceId, orphans: bool) -> Vec<Event> {
-    let mine = |call: &&crate::world::Call| call.instance == id && !call.is_orphan();
-    let calls: Vec<_> = world.calls.iter().filter(mine).collect();
+    let calls: Vec<_> = world.calls_of(id).collect();
     if calls.is_empty() {
         return Vec::new();
     }

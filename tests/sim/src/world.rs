@@ -400,6 +400,12 @@ impl World {
         known.history.add(&(now, what));
     }
 
+    /// The calls of an instance that it waits for.
+    pub fn calls_of(&self, instance: InstanceId) -> impl Iterator<Item = &Call> {
+        let mine = move |call: &&Call| call.instance == instance && !call.is_orphan();
+        self.calls.iter().filter(mine)
+    }
+
     /// Lets a call take effect.
     pub fn effect(&mut self, index: usize, effect: Effect) {
         let what = self.calls[index].what.clone();
