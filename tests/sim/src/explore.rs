@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -55,11 +56,15 @@ struct Search<'a> {
     /// For each state where there was a choice, what came next: another such state or an end.
     graph: Mutex<HashMap<Chain, Vec<Option<Chain>>>>,
     roots: Mutex<Vec<Option<Chain>>>,
-    violation: Mutex<Option<Violation>>,
+    /// What ended the search early.
+    found: Mutex<Option<Result<Violation>>>,
 }
 
 /// Goes through every run of a scenario, or as far as the first one that goes wrong.
-pub fn exhaust(labs: &mut [Lab], scenario: &Scenario) -> Explored {
+///
+/// # Errors
+/// Where the simulation itself fails.
+pub fn exhaust(labs: &mut [Lab], scenario: &Scenario) -> Result<Explored> {
     let search = Search {
         scenario,
         jobs: Mutex::new(vec![Job {
@@ -70,7 +75,7 @@ pub fn exhaust(labs: &mut [Lab], scenario: &Scenario) -> Explored {
         runs: AtomicU64::new(0),
         graph: Mutex::default(),
         roots: Mutex::default(),
-        violation: Mutex::default(),
+        found: Mutex::default(),
     };
     std::thread::scope(|scope| {
         for lab in labs {
@@ -85,19 +90,20 @@ pub fn exhaust(labs: &mut [Lab], scenario: &Scenario) -> Explored {
         .roots
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    Explored {
+    let found = search
+        .found
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    Ok(Explored {
         runs: search.runs.into_inner(),
         schedules: count(&graph, &roots),
-        violation: search
-            .violation
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner),
-    }
+        violation: found.transpose()?,
+    })
 }
 
 impl Search<'_> {
     fn work(&self, lab: &mut Lab) {
-        while self.open.load(Ordering::Acquire) > 0 && lock(&self.violation).is_none() {
+        while self.open.load(Ordering::Acquire) > 0 && lock(&self.found).is_none() {
             let Some(job) = lock(&self.jobs).pop() else {
                 std::thread::sleep(Duration::from_micros(100));
                 continue;
@@ -110,14 +116,22 @@ impl Search<'_> {
             };
             let report = lab.run(self.scenario, &mut walk, false);
             self.runs.fetch_add(1, Ordering::Relaxed);
-            if let Some(what) = report.violation {
-                *lock(&self.violation) = Some(Violation {
-                    scenario: self.scenario.clone(),
-                    choices: walk.taken,
-                    what,
-                });
-            } else if !report.cut {
-                walk.arrive(None);
+            let violation = match report {
+                Ok(report) if report.cut => None,
+                Ok(report) => {
+                    walk.arrive(None);
+                    report.violation.map(|what| {
+                        Ok(Violation {
+                            scenario: self.scenario.clone(),
+                            choices: walk.taken,
+                            what,
+                        })
+                    })
+                }
+                Err(error) => Some(Err(error)),
+            };
+            if violation.is_some() {
+                *lock(&self.found) = violation;
             }
             self.open.fetch_sub(1, Ordering::Release);
         }
@@ -210,53 +224,53 @@ fn count(graph: &HashMap<Chain, Vec<Option<Chain>>>, roots: &[Option<Chain>]) ->
 }
 
 /// Runs random scenarios for a while; each is repeated now and then, and must be the same again.
-pub fn random(labs: &mut [Lab], seed: u64, budget: Duration) -> Explored {
-    let (runs, violation) = (AtomicU64::new(0), Mutex::new(None));
+///
+/// # Errors
+/// Where the simulation itself fails.
+pub fn random(labs: &mut [Lab], seed: u64, budget: Duration) -> Result<Explored> {
+    let (runs, found) = (AtomicU64::new(0), Mutex::new(None));
     let until = Instant::now() + budget;
     std::thread::scope(|scope| {
         for lab in labs {
             scope.spawn(|| {
-                while Instant::now() < until && lock(&violation).is_none() {
+                while Instant::now() < until && lock(&found).is_none() {
                     let number = runs.fetch_add(1, Ordering::Relaxed);
                     let seed = seed.wrapping_add(number);
-                    if let Some(found) = wander(lab, seed, number.is_multiple_of(16)) {
-                        *lock(&violation) = Some(found);
+                    let violation = wander(lab, seed, number.is_multiple_of(16));
+                    if let Some(violation) = violation.transpose() {
+                        *lock(&found) = Some(violation);
                     }
                 }
             });
         }
     });
-    Explored {
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Explored {
         runs: runs.into_inner(),
         schedules: 0.0,
-        violation: violation
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner),
-    }
+        violation: found.transpose()?,
+    })
 }
 
 /// One random run.
-fn wander(lab: &mut Lab, seed: u64, twice: bool) -> Option<Violation> {
+fn wander(lab: &mut Lab, seed: u64, twice: bool) -> Result<Option<Violation>> {
     let scenario = scenario::random(seed);
     let mut dice = Dice {
         random: StdRng::seed_from_u64(!seed),
         taken: Vec::new(),
     };
-    let report = lab.run(&scenario, &mut dice, twice);
-    let violation = |what| {
-        Some(Violation {
-            scenario: scenario.clone(),
-            choices: dice.taken.clone(),
-            what,
-        })
-    };
-    match report.violation {
-        Some(what) => violation(what),
-        None if twice && replay(lab, &scenario, &dice.taken).trace != report.trace => {
-            violation("the same choices gave another run".to_owned())
+    let report = lab.run(&scenario, &mut dice, twice)?;
+    let what = match report.violation {
+        None if twice && replay(lab, &scenario, &dice.taken)?.trace != report.trace => {
+            Some("the same choices gave another run".to_owned())
         }
-        None => None,
-    }
+        violation => violation,
+    };
+    Ok(what.map(|what| Violation {
+        scenario,
+        choices: dice.taken,
+        what,
+    }))
 }
 
 /// Chooses at random, and what needs no trouble more often.
@@ -277,7 +291,10 @@ impl Chooser for Dice {
 }
 
 /// Repeats a run, with its trace.
-pub fn replay(lab: &mut Lab, scenario: &Scenario, choices: &[u8]) -> Report {
+///
+/// # Errors
+/// Where the simulation itself fails.
+pub fn replay(lab: &mut Lab, scenario: &Scenario, choices: &[u8]) -> Result<Report> {
     let mut script = Script { choices, next: 0 };
     lab.run(scenario, &mut script, true)
 }
@@ -296,11 +313,14 @@ impl Chooser for Script<'_> {
     }
 }
 
-/// Makes a run that goes wrong as plain as possible: fewer clients, fewer choices that are not the first.
-pub fn shrink(lab: &mut Lab, violation: &mut Violation) {
-    let mut fails = |choices: &[u8], scenario: &Scenario| {
+/// Makes a run that goes wrong as plain as possible: fewer choices, and fewer that are not the first.
+///
+/// # Errors
+/// Where the simulation itself fails.
+pub fn shrink(lab: &mut Lab, violation: &mut Violation) -> Result<()> {
+    let mut fails = |choices: &[u8], scenario: &Scenario| -> Result<Option<String>> {
         let mut script = Script { choices, next: 0 };
-        lab.run(scenario, &mut script, false).violation
+        Ok(lab.run(scenario, &mut script, false)?.violation)
     };
     let mut changed = true;
     while changed {
@@ -327,7 +347,7 @@ pub fn shrink(lab: &mut Lab, violation: &mut Violation) {
             let plain =
                 |choices: &[u8]| (choices.len(), choices.iter().filter(|c| **c > 0).count());
             if plain(&attempt) < plain(&violation.choices)
-                && let Some(what) = fails(&attempt, &violation.scenario)
+                && let Some(what) = fails(&attempt, &violation.scenario)?
             {
                 violation.choices = attempt;
                 violation.what = what;
@@ -336,6 +356,7 @@ pub fn shrink(lab: &mut Lab, violation: &mut Violation) {
             }
         }
     }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -157,17 +157,10 @@ impl Lab {
     }
 
     /// Does one run. With `traced` its report says what happened.
-    pub fn run(&mut self, scenario: &Scenario, chooser: &mut dyn Chooser, traced: bool) -> Report {
-        match self.try_run(scenario, chooser, traced) {
-            Ok(report) => report,
-            Err(error) => Report {
-                violation: Some(format!("the simulation itself failed: {error:#}")),
-                ..Report::default()
-            },
-        }
-    }
-
-    fn try_run(
+    ///
+    /// # Errors
+    /// Where the simulation itself fails, which says nothing about the component.
+    pub fn run(
         &mut self,
         scenario: &Scenario,
         chooser: &mut dyn Chooser,

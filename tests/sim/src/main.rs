@@ -101,7 +101,7 @@ fn run(flags: &Flags) -> Result<bool> {
             .as_deref()
             .context("--choices needs --scenario")?;
         let scenario = scenario::named(name).with_context(|| format!("no scenario is {name}"))?;
-        let report = explore::replay(&mut labs[0], &scenario, choices);
+        let report = explore::replay(&mut labs[0], &scenario, choices)?;
         print!("{}", report.trace);
         return Ok(match report.violation {
             Some(what) => {
@@ -120,29 +120,29 @@ fn run(flags: &Flags) -> Result<bool> {
         if wanted.is_some_and(|wanted| !scenario.name.contains(wanted.as_str())) {
             continue;
         }
-        totals.exhaust(&mut labs, &scenario);
+        totals.exhaust(&mut labs, &scenario)?;
         if totals.violation.is_some() {
             break;
         }
     }
     if totals.violation.is_none() && flags.seconds > 0 {
         let budget = Duration::from_secs(flags.seconds);
-        let explored = explore::random(&mut labs, flags.seed, budget);
+        let explored = explore::random(&mut labs, flags.seed, budget)?;
         eprintln!("{:>9} random runs from seed {}", explored.runs, flags.seed);
         totals.random = explored.runs;
         totals.violation = explored.violation;
     }
     if let Some(violation) = &mut totals.violation {
-        explain(&mut labs[0], violation);
+        explain(&mut labs[0], violation)?;
     }
     println!("{}", totals.json());
     Ok(totals.violation.is_some() == flags.defect)
 }
 
 /// Prints a run that went wrong, as short as it can be, and how to repeat it.
-fn explain(lab: &mut Lab, violation: &mut Violation) {
-    explore::shrink(lab, violation);
-    let report = explore::replay(lab, &violation.scenario, &violation.choices);
+fn explain(lab: &mut Lab, violation: &mut Violation) -> Result<()> {
+    explore::shrink(lab, violation)?;
+    let report = explore::replay(lab, &violation.scenario, &violation.choices)?;
     let choices: Vec<String> = violation.choices.iter().map(u8::to_string).collect();
     println!("{}", report.trace);
     println!("VIOLATION in {}: {}", violation.scenario, violation.what);
@@ -151,6 +151,7 @@ fn explain(lab: &mut Lab, violation: &mut Violation) {
         violation.scenario,
         choices.join(".")
     );
+    Ok(())
 }
 
 /// One lab for each processor, with one shop.
@@ -219,9 +220,9 @@ struct Totals {
 }
 
 impl Totals {
-    fn exhaust(&mut self, labs: &mut [Lab], scenario: &Scenario) {
+    fn exhaust(&mut self, labs: &mut [Lab], scenario: &Scenario) -> Result<()> {
         let began = Instant::now();
-        let explored = explore::exhaust(labs, scenario);
+        let explored = explore::exhaust(labs, scenario)?;
         eprintln!(
             "{:>9} runs for {:>12.0} schedules of {scenario}, {:.1} s",
             explored.runs,
@@ -231,6 +232,7 @@ impl Totals {
         *self.runs.entry(scenario.kind).or_default() += explored.runs;
         self.schedules += explored.schedules;
         self.violation = explored.violation;
+        Ok(())
     }
 
     fn json(&self) -> serde_json::Value {
