@@ -2,27 +2,27 @@
 //! by itself. A call of the component waits here until the simulation decides that it takes effect, and
 //! how.
 
+mod file;
+mod seat;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::channel::oneshot;
-use futures::future::BoxFuture;
-use http_body_util::BodyExt as _;
 use payonce_host::Services;
-use payonce_host::key_value::{KeyValue, Outcome};
-use payonce_host::sqlite::{self, Connection, Database, DatabaseFile, Query, RowResult, Value};
+use payonce_host::sqlite::{RowResult, Value};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use tokio::sync::mpsc;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
-use wasmtime_wasi_http::WasiBody;
+
+pub use self::file::{File, Line};
+use self::seat::Seat;
 
 /// The wall clock at the start of everything: 2026-01-01.
 const EPOCH_SECONDS: u64 = 1_767_225_600;
@@ -222,49 +222,6 @@ pub struct World {
     pub received: Vec<Delivery>,
 }
 
-/// The database file, and connections to it that nobody uses. A connection that is used again saves
-/// SQLite the reading of the schema, which takes longer than most runs.
-pub struct File {
-    file: DatabaseFile,
-    idle: Mutex<Vec<rusqlite::Connection>>,
-    /// Whether the file lives longer than one run.
-    kept: bool,
-}
-
-impl File {
-    /// A file; `kept` where it lives longer than one run.
-    pub fn new(path: PathBuf, kept: bool) -> Arc<Self> {
-        Arc::new(Self {
-            file: DatabaseFile {
-                path: Some(path),
-                allow_attach_file: false,
-            },
-            idle: Mutex::default(),
-            kept,
-        })
-    }
-
-    /// A connection, in the state of a new one.
-    pub fn open(&self) -> Result<rusqlite::Connection, String> {
-        if let Some(connection) = lock(&self.idle).pop() {
-            return Ok(connection);
-        }
-        let connection = self.file.open()?;
-        // What a power failure would take does not matter here, and time does.
-        _ = connection.pragma_update(None, "synchronous", "OFF");
-        connection.set_prepared_statement_cache_capacity(128);
-        Ok(connection)
-    }
-
-    /// Takes a connection back.
-    pub fn close(&self, connection: rusqlite::Connection) {
-        // All that payonce changes of a connection.
-        if self.kept && connection.busy_timeout(Duration::from_secs(5)).is_ok() {
-            lock(&self.idle).push(connection);
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -303,10 +260,7 @@ impl Shared {
             world.instances.insert(instance, Known::default());
             (world.clock.clone(), world.log.clone())
         };
-        let seat = Seat {
-            world: self.clone(),
-            instance,
-        };
+        let seat = Seat::new(self.clone(), instance);
         for store in services.key_value.values_mut() {
             *store = Arc::new(seat.clone());
         }
@@ -574,247 +528,4 @@ impl HostMonotonicClock for Clock {
     fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// Where an instance sits in the world.
-#[derive(Clone)]
-struct Seat {
-    world: Shared,
-    instance: InstanceId,
-}
-
-impl Seat {
-    /// Registers a call, at once, and waits for its answer.
-    fn call(&self, what: What) -> BoxFuture<'static, Answer> {
-        let (reply, answer) = oneshot::channel();
-        let mut world = self.world.lock();
-        let known = world.instances.entry(self.instance).or_default();
-        known.calls += 1;
-        let number = known.calls;
-        world.calls.push(Call {
-            instance: self.instance,
-            number,
-            what,
-            answer: None,
-            reply: Some(reply),
-        });
-        let gone = |_| Answer::Failed("the simulation has ended".to_owned());
-        async move { answer.await.unwrap_or_else(gone) }.boxed()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let sleeper = Sleeper::Instance(self.instance);
-        let woken = self.world.lock().sleep(sleeper, duration);
-        async { _ = woken.await }.boxed()
-    }
-
-    /// Sends a webhook.
-    async fn request(
-        self,
-        request: http::Request<WasiBody>,
-    ) -> Result<http::Response<WasiBody>, wasmtime_wasi_http::Error> {
-        let (head, body) = request.into_parts();
-        let text = |name: &str| {
-            let value = head.headers.get(name).map(|value| value.as_bytes());
-            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
-        };
-        let payload = body.collect().await?.to_bytes();
-        let delivery = Delivery {
-            event_id: text("webhook-id"),
-            timestamp: text("webhook-timestamp"),
-            signature: text("webhook-signature"),
-            payload: String::from_utf8_lossy(&payload).into_owned(),
-        };
-        match self.call(What::Http(delivery)).await {
-            Answer::Http(status) => {
-                let empty = http_body_util::Empty::new().map_err(|never| match never {});
-                let mut response = http::Response::new(WasiBody::new(empty));
-                *response.status_mut() =
-                    http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::BAD_GATEWAY);
-                Ok(response)
-            }
-            _ => Err(wasmtime_wasi_http::Error::ConnectionTerminated),
-        }
-    }
-
-    fn ask<T: Send + 'static>(&self, what: What, pick: fn(Answer) -> Option<T>) -> Outcome<T> {
-        let answer = self.call(what);
-        async move {
-            match answer.await {
-                Answer::Failed(error) => Err(error),
-                answer => pick(answer).ok_or_else(|| "an answer to another call".to_owned()),
-            }
-        }
-        .boxed()
-    }
-}
-
-fn done(answer: Answer) -> Option<()> {
-    matches!(answer, Answer::Done).then_some(())
-}
-
-impl KeyValue for Seat {
-    fn open(&self) -> Outcome<()> {
-        self.ask(What::Open, done)
-    }
-
-    fn get(&self, key: String) -> Outcome<Option<Vec<u8>>> {
-        self.ask(What::Get(key), |answer| match answer {
-            Answer::Value(value) => Some(value),
-            _ => None,
-        })
-    }
-
-    fn set(&self, key: String, value: Vec<u8>) -> Outcome<()> {
-        self.ask(What::Set(key, value), done)
-    }
-
-    fn delete(&self, key: String) -> Outcome<()> {
-        self.ask(What::Delete(key), done)
-    }
-
-    fn exists(&self, key: String) -> Outcome<bool> {
-        self.ask(What::Exists(key), |answer| match answer {
-            Answer::Exists(exists) => Some(exists),
-            _ => None,
-        })
-    }
-
-    fn keys(&self) -> Outcome<Vec<String>> {
-        self.ask(What::Keys, |answer| match answer {
-            Answer::Keys(keys) => Some(keys),
-            _ => None,
-        })
-    }
-}
-
-impl Database for Seat {
-    fn connect(&self) -> Arc<dyn Connection> {
-        Arc::new(LineOf {
-            seat: self.clone(),
-            line: Arc::new(Line {
-                file: Arc::clone(&self.world.lock().file),
-                connection: Mutex::default(),
-            }),
-        })
-    }
-}
-
-/// One connection of an instance.
-struct LineOf {
-    seat: Seat,
-    line: Arc<Line>,
-}
-
-/// The database connection itself, opened by its first statement.
-pub struct Line {
-    file: Arc<File>,
-    connection: Mutex<Option<rusqlite::Connection>>,
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Some(connection) = lock(&self.connection).take() {
-            self.file.close(connection);
-        }
-    }
-}
-
-impl Line {
-    /// Whether the schema has something of that name, as far as an open connection can tell.
-    fn has(&self, name: &str) -> bool {
-        let slot = lock(&self.connection);
-        let sql = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
-        slot.as_ref().is_some_and(|connection| {
-            let found = connection.prepare_cached(sql);
-            found.is_ok_and(|mut statement| statement.exists([name]).unwrap_or(false))
-        })
-    }
-
-    /// Runs a statement to its end; says whether it changed the database.
-    fn run(&self, sql: &str, parameters: Vec<Value>) -> (bool, Answer) {
-        let mut slot = lock(&self.connection);
-        let connection = match &mut *slot {
-            Some(connection) => connection,
-            empty => match self.file.open() {
-                Ok(opened) => empty.insert(opened),
-                Err(error) => return (false, Answer::Failed(error)),
-            },
-        };
-        let schema = |connection: &rusqlite::Connection| -> i64 {
-            let version = connection.pragma_query_value(None, "schema_version", |row| row.get(0));
-            version.unwrap_or(0)
-        };
-        let before = (!only_reads(sql)).then(|| (connection.total_changes(), schema(connection)));
-        let (mut columns, mut rows) = (Vec::new(), Vec::new());
-        let on_columns = |names| {
-            columns = names;
-            Ok(())
-        };
-        let on_row = |row| {
-            rows.push(row);
-            Ok(())
-        };
-        let result = sqlite::run(connection, sql, parameters, on_columns, on_row);
-        let changed =
-            before.is_some_and(|before| before != (connection.total_changes(), schema(connection)));
-        match result {
-            Ok(()) => (changed, Answer::Rows(columns, rows)),
-            Err(error) => (changed, Answer::Failed(error)),
-        }
-    }
-}
-
-impl Connection for LineOf {
-    fn query(
-        &self,
-        sql: String,
-        parameters: Vec<Value>,
-    ) -> BoxFuture<'static, Result<Query, String>> {
-        let answer = self
-            .seat
-            .call(What::Sql(Arc::clone(&self.line), sql, parameters));
-        async move {
-            let (columns, found, ended) = match answer.await {
-                Answer::Rows(columns, rows) => (columns, rows, Ok(())),
-                Answer::Failed(error) => (Vec::new(), Vec::new(), Err(error)),
-                _ => (
-                    Vec::new(),
-                    Vec::new(),
-                    Err("an answer to another call".to_owned()),
-                ),
-            };
-            let (rows_in, rows) = mpsc::channel(found.len().max(1));
-            for row in found {
-                // There is room for all of them.
-                _ = rows_in.try_send(row);
-            }
-            let (result_in, result) = tokio::sync::oneshot::channel();
-            // The other end is in our hands.
-            _ = result_in.send(ended);
-            Ok(Query {
-                columns,
-                rows,
-                result,
-            })
-        }
-        .boxed()
-    }
-
-    fn execute_batch(&self, _: String) -> BoxFuture<'static, Result<(), String>> {
-        unsupported()
-    }
-
-    fn changes(&self) -> BoxFuture<'static, Result<u64, String>> {
-        unsupported()
-    }
-
-    fn last_insert_rowid(&self) -> BoxFuture<'static, Result<i64, String>> {
-        unsupported()
-    }
-}
-
-/// What payonce may not use: there is nothing to build on it (a second call on a shared connection).
-fn unsupported<T: Send + 'static>() -> BoxFuture<'static, Result<T, String>> {
-    async { Err("the simulation does not have this call".to_owned()) }.boxed()
 }
