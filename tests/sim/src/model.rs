@@ -236,14 +236,10 @@ impl Books {
             "coupon.grant" => {
                 let activity = named("activity_id");
                 let coupon = (row.merchant.clone(), activity.1.clone(), text("user_id"));
-                let of_activity = |coupon: &&(String, String, String)| {
-                    coupon.1 == activity.1 && coupon.0 == activity.0
-                };
-                let granted = self.grants.keys().filter(of_activity).count();
-                let limit = self.limits.get(&activity).copied().flatten();
+                let exhausted = self.is_exhausted(&activity);
                 match (row.status, self.grants.get(&coupon)) {
                     (200, Some(grant)) if *grant == text("grant_id") => {}
-                    (201, None) if limit.is_none_or(|limit| (granted as i64) < limit) => {
+                    (201, None) if !exhausted => {
                         self.grants.insert(coupon, text("grant_id"));
                         self.limits.entry(activity).or_insert(None);
                     }
@@ -317,13 +313,9 @@ impl Books {
             },
             Act::Grant { activity, user } => {
                 let named = (merchant.to_owned(), activity.clone());
-                let of_activity =
-                    |(m, a, _): &&(String, String, String)| (m, a) == (&named.0, &named.1);
-                let granted = self.grants.keys().filter(of_activity).count();
                 let coupon = (merchant.to_owned(), activity.clone(), user.clone());
-                let limit = self.limits.get(&named).copied().flatten();
-                let exhausted = limit.is_some_and(|limit| granted as i64 >= limit);
-                (exhausted && !self.grants.contains_key(&coupon)).then_some("coupon_exhausted")
+                let refused = self.is_exhausted(&named) && !self.grants.contains_key(&coupon);
+                refused.then_some("coupon_exhausted")
             }
             Act::Pay {
                 order_no,
@@ -350,6 +342,16 @@ impl Books {
         }
     }
 
+    /// Whether an activity has granted all its coupons.
+    fn is_exhausted(&self, activity: &Named) -> bool {
+        let of_activity = |(merchant, name, _): &&(String, String, String)| {
+            (merchant, name) == (&activity.0, &activity.1)
+        };
+        let granted = self.grants.keys().filter(of_activity).count() as i64;
+        let limit = self.limits.get(activity).copied().flatten();
+        limit.is_some_and(|limit| granted >= limit)
+    }
+
     /// Whether the wallet behind an order covers it.
     fn covers(&self, merchant: &str, order_no: &str) -> bool {
         let named = (merchant.to_owned(), order_no.to_owned());
@@ -370,9 +372,7 @@ impl Books {
         let mut books = Self::default();
         let orders = "SELECT merchant_id, order_no, user_id, amount, currency, status, version, \
                       refunded_amount FROM orders";
-        let mut statement = database.prepare_cached(orders)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        each(database, orders, |row| {
             let order = Order {
                 user: row.get(2)?,
                 amount: row.get(3)?,
@@ -382,41 +382,57 @@ impl Books {
                 refunded: row.get(7)?,
             };
             books.orders.insert((row.get(0)?, row.get(1)?), order);
-        }
+            Ok(())
+        })?;
         let balances = "SELECT merchant_id, user_id, currency, balance FROM accounts";
-        let mut statement = database.prepare_cached(balances)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        each(database, balances, |row| {
             let account = (row.get(0)?, row.get(1)?, row.get(2)?);
             books.balances.insert(account, row.get(3)?);
-        }
-        let request_nos = "SELECT merchant_id, request_no FROM payments";
-        let mut statement = database.prepare_cached(request_nos)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            books.request_nos.insert((row.get(0)?, row.get(1)?));
-        }
+            Ok(())
+        })?;
+        each(
+            database,
+            "SELECT merchant_id, request_no FROM payments",
+            |row| {
+                books.request_nos.insert((row.get(0)?, row.get(1)?));
+                Ok(())
+            },
+        )?;
         let grants = "SELECT merchant_id, activity_id, user_id, grant_id FROM grants";
-        let mut statement = database.prepare_cached(grants)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        each(database, grants, |row| {
             let coupon = (row.get(0)?, row.get(1)?, row.get(2)?);
             books.grants.insert(coupon, row.get(3)?);
-        }
+            Ok(())
+        })?;
         let limits = "SELECT merchant_id, activity_id, grant_limit FROM activities";
-        let mut statement = database.prepare_cached(limits)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        each(database, limits, |row| {
             books.limits.insert((row.get(0)?, row.get(1)?), row.get(2)?);
-        }
-        let profiles = "SELECT merchant_id, user_id, fields FROM profiles";
-        let mut statement = database.prepare_cached(profiles)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let fields: String = row.get(2)?;
-            let fields = serde_json::from_str(&fields).unwrap_or(Value::Null);
-            books.profiles.insert((row.get(0)?, row.get(1)?), fields);
-        }
+            Ok(())
+        })?;
+        each(
+            database,
+            "SELECT merchant_id, user_id, fields FROM profiles",
+            |row| {
+                let fields: String = row.get(2)?;
+                let fields = serde_json::from_str(&fields).unwrap_or(Value::Null);
+                books.profiles.insert((row.get(0)?, row.get(1)?), fields);
+                Ok(())
+            },
+        )?;
         Ok(books)
     }
+}
+
+/// Takes every row of a query.
+fn each(
+    database: &Connection,
+    sql: &str,
+    mut take: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let mut statement = database.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        take(row)?;
+    }
+    Ok(())
 }

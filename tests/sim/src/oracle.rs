@@ -189,10 +189,7 @@ impl Oracle {
 
     /// A refusal of a key that may be past its retention: by the state of things, or because it is.
     fn expired(&self, client: &Client, index: usize, code: &str) -> Verdict {
-        let database = self
-            .database
-            .as_ref()
-            .ok_or("the database cannot be opened")?;
+        let database = self.database()?;
         let books = Books::read(database).map_err(|error| error.to_string())?;
         let right = books.refusal(MERCHANTS[client.merchant], &client.request.act);
         let old = self.initial.iter().any(|row| is_of(client, row));
@@ -249,10 +246,7 @@ impl Oracle {
 
     /// The run is over. The last gates are tried, too, where that is wanted.
     pub fn finish(&self, scenario: &Scenario, gates: bool) -> Verdict {
-        let database = self
-            .database
-            .as_ref()
-            .ok_or("the database cannot be opened")?;
+        let database = self.database()?;
         payonce_oracle::audit(database)?;
         if gates {
             payonce_oracle::gates(database)?;
@@ -296,10 +290,7 @@ impl Oracle {
 
     /// How many events wait for their delivery.
     pub fn undelivered(&self) -> Result<i64, String> {
-        let database = self
-            .database
-            .as_ref()
-            .ok_or("the database cannot be opened")?;
+        let database = self.database()?;
         let sql =
             "SELECT count(*) FROM deliveries WHERE destination = 'notify' AND state = 'pending'";
         let count = database.query_row(sql, [], |row| row.get(0));
@@ -311,10 +302,7 @@ impl Oracle {
         if self.undelivered()? > 0 {
             return Err("invariant 12: an event waits for ever".to_owned());
         }
-        let database = self
-            .database
-            .as_ref()
-            .ok_or("the database cannot be opened")?;
+        let database = self.database()?;
         let mut payloads: BTreeMap<&str, &str> = BTreeMap::new();
         for delivery in received {
             let payload = payloads
@@ -347,6 +335,12 @@ impl Oracle {
             Some(stray) => Err(format!("invariant 12: {stray} is no event")),
             None => Ok(()),
         }
+    }
+
+    fn database(&self) -> Result<&Connection, &'static str> {
+        self.database
+            .as_ref()
+            .ok_or("the database cannot be opened")
     }
 
     /// The journal; empty while there is none.
