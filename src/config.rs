@@ -1,12 +1,14 @@
 //! The configuration: Spin variables, parsed once for an instance. What is missing closes the doors that
 //! need it.
 
+mod channel;
 mod notify;
 
 use sha2::{Digest, Sha256};
 use spin_sdk::variables;
 use subtle::ConstantTimeEq;
 
+pub use self::channel::{ChannelConfig, ChannelKind};
 pub use self::notify::Notify;
 use crate::domain::{Code, FieldError, Identifier, Problem};
 
@@ -28,6 +30,8 @@ pub struct Config {
     pub retention_ms: i64,
     /// Where events go.
     pub notify: Notify,
+    /// Where payments go that are not from the wallet.
+    pub channel: ChannelConfig,
     faults: Vec<FieldError>,
 }
 
@@ -45,6 +49,16 @@ const DELIVERY: &[&str] = &[
     "#notify_pause_ms",
     "#notify_max_attempts",
 ];
+
+const CHANNEL: &[&str] = &[
+    "#channel",
+    "#channel_url",
+    "#channel_host",
+    "#channel_key",
+    "#channel_timeout_ms",
+    "#channel_stuck_after_seconds",
+];
+const WEBHOOKS: &[&str] = &["#webhook_secret"];
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -86,6 +100,7 @@ impl Config {
                 .await
                 .saturating_mul(DAY_MS),
             notify: Notify::load(&mut faults).await,
+            channel: ChannelConfig::load(&mut faults).await,
             faults: faults.0,
         }
     }
@@ -101,17 +116,28 @@ impl Config {
 
     /// Whether all is there that merchants' routes without submit tokens need.
     pub fn check_merchants(&self) -> Result<(), Problem> {
-        self.check_without(&[TOKENS, ADMIN, DELIVERY])
+        self.check_without(&[TOKENS, ADMIN, DELIVERY, CHANNEL, WEBHOOKS])
     }
 
     /// Whether all is there that admin routes need.
     pub fn check_admin(&self) -> Result<(), Problem> {
-        self.check_without(&[MERCHANTS, TOKENS, DELIVERY])
+        self.check_without(&[MERCHANTS, TOKENS, DELIVERY, CHANNEL, WEBHOOKS])
     }
 
     /// Whether all is there that delivering events needs. Where no receiver is configured, that is nothing.
     pub fn check_delivery(&self) -> Result<(), Problem> {
         self.check_only(DELIVERY)
+    }
+
+    /// Whether all is there that asking the payment channel needs. Without a channel, that is nothing.
+    pub fn check_channel(&self) -> Result<(), Problem> {
+        self.check_only(CHANNEL)
+    }
+
+    /// Whether all is there that taking the channel's webhooks needs.
+    pub fn check_webhooks(&self) -> Result<(), Problem> {
+        self.check_channel()?;
+        self.check_only(WEBHOOKS)
     }
 
     /// The key of the submit tokens' MAC.
@@ -284,14 +310,40 @@ mod tests {
                 config.check_admin().is_err(),
                 config.check_delivery().is_err(),
                 config.token_secret().is_err(),
+                config.check_channel().is_err(),
+                config.check_webhooks().is_err(),
             ]
         };
-        assert_eq!(closed("api_keys"), [true, false, false, false]);
-        assert_eq!(closed("admin_key"), [false, true, false, false]);
-        assert_eq!(closed("retention_days"), [false, true, false, false]);
-        assert_eq!(closed("notify_secret"), [false, false, true, false]);
-        assert_eq!(closed("token_secret"), [false, false, false, true]);
-        assert_eq!(closed("max_wait_ms"), [true, true, false, false]);
+        assert_eq!(
+            closed("api_keys"),
+            [true, false, false, false, false, false]
+        );
+        assert_eq!(
+            closed("admin_key"),
+            [false, true, false, false, false, false]
+        );
+        assert_eq!(
+            closed("retention_days"),
+            [false, true, false, false, false, false]
+        );
+        assert_eq!(
+            closed("notify_secret"),
+            [false, false, true, false, false, false]
+        );
+        assert_eq!(
+            closed("token_secret"),
+            [false, false, false, true, false, false]
+        );
+        let none = false;
+        assert_eq!(closed("channel_key"), [none, none, none, none, true, true]);
+        assert_eq!(
+            closed("webhook_secret"),
+            [none, none, none, none, none, true]
+        );
+        assert_eq!(
+            closed("max_wait_ms"),
+            [true, true, false, false, false, false]
+        );
     }
 
     fn config() -> Config {
@@ -306,6 +358,7 @@ mod tests {
             max_wait_ms: 25_000,
             retention_ms: 7 * DAY_MS,
             notify: Notify::default(),
+            channel: ChannelConfig::default(),
             faults: Vec::new(),
         }
     }

@@ -8,6 +8,8 @@
 //! * [`domain`] decides, without input or output: orders and their state machine, money, commands.
 //! * [`store`] touches Spin's interfaces: the operations journal in SQLite, which arbitrates, and the
 //!   key-value store, which is a cache.
+//! * [`channel`] speaks to outside payment channels, and [`settlement`] brings what they were asked for to its
+//!   end, whatever got lost on the way.
 //! * [`delivery`] sends events to those who wait for them, at least once.
 //! * [`config`] and [`runtime`] are variables, time and randomness.
 //!
@@ -26,13 +28,16 @@
     )
 )]
 
+pub mod channel;
 pub mod config;
 pub mod delivery;
 pub mod domain;
 pub mod http;
 pub mod idempotency;
+mod outbound;
 mod pace;
 pub mod runtime;
+pub mod settlement;
 pub mod store;
 
 /// The entry point. Native builds, which are for tests, have none: their linkers refuse its name.

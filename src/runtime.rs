@@ -64,6 +64,7 @@ pub fn given() -> Given {
         subject,
         event,
         instance,
+        channel: None,
     }
 }
 

@@ -55,7 +55,11 @@ impl Notify {
 
 /// The URL of a receiver. The host must be the one that the manifest allows requests to: Spin takes that
 /// from another variable, since a pattern of `allowed_outbound_hosts` has no path.
-async fn receiver(faults: &mut Faults, variable: &str, host_variable: &str) -> Option<Uri> {
+pub(super) async fn receiver(
+    faults: &mut Faults,
+    variable: &str,
+    host_variable: &str,
+) -> Option<Uri> {
     let text = faults.optional(variable).await?;
     let host = faults.optional(host_variable).await?;
     let text = text.trim();
@@ -104,7 +108,7 @@ fn is_allowed(pattern: &str, uri: &Uri) -> bool {
 
 /// Secrets as the Standard Webhooks specification serializes them: `whsec_` and base64 of 24 to 64 bytes;
 /// several are separated by commas or white space.
-fn parse_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
+pub(super) fn parse_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
     const EXPECTED: &str = "expected whsec_ and base64 of 24 to 64 bytes";
     let secrets: Result<Vec<_>, _> = text
         .split([',', ' ', '\t', '\n'])

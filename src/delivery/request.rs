@@ -1,16 +1,12 @@
 //! One attempt: the request that carries an event, as the Standard Webhooks specification has it.
 
-use std::pin::pin;
-
-use futures::future::{Either, select};
 use http::{Request, Uri};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use spin_sdk::wasip3::http::types::RequestOptions;
-use spin_sdk::wasip3::http_compat::RequestOptionsExtension;
 
 use super::signature::sign;
 use crate::domain::Timestamp;
+use crate::outbound;
 use crate::runtime;
 use crate::store::outbox::Event;
 
@@ -41,7 +37,7 @@ pub(super) async fn send(
 ) -> Result<(), String> {
     let payload = payload(event).map_err(|_| "the event is no JSON".to_owned())?;
     let seconds = runtime::now().as_millis().div_euclid(1000);
-    let mut request = Request::post(receiver)
+    let request = Request::post(receiver)
         .header("content-type", "application/json")
         .header("content-length", payload.len())
         .header("user-agent", concat!("payonce/", env!("CARGO_PKG_VERSION")))
@@ -53,15 +49,10 @@ pub(super) async fn send(
         )
         .body(payload)
         .map_err(|_| "the event has no place in a request".to_owned())?;
-    request.extensions_mut().insert(options(timeout_ms));
-    let answer = pin!(spin_sdk::http::send(request));
-    // The options above are the host's to keep; this one is ours.
-    let patience = pin!(runtime::sleep_millis(timeout_ms));
-    match select(answer, patience).await {
-        Either::Left((Ok(answer), _)) if answer.status().is_success() => Ok(()),
-        Either::Left((Ok(answer), _)) => Err(format!("status {}", answer.status().as_u16())),
-        Either::Left((Err(error), _)) => Err(error.to_string()),
-        Either::Right(_) => Err(format!("no answer within {timeout_ms} ms")),
+    // What it says besides its status is of no interest.
+    match outbound::exchange(request, timeout_ms, 0).await? {
+        (status, _) if status.is_success() => Ok(()),
+        (status, _) => Err(format!("status {}", status.as_u16())),
     }
 }
 
@@ -75,16 +66,6 @@ fn payload(event: &Event) -> serde_json::Result<String> {
         version: event.version,
         data: serde_json::from_str(&event.data)?,
     })
-}
-
-fn options(timeout_ms: u64) -> RequestOptionsExtension {
-    let nanos = Some(timeout_ms.saturating_mul(1_000_000));
-    let options = RequestOptions::new();
-    // A host may know none of them.
-    _ = options.set_connect_timeout(nanos);
-    _ = options.set_first_byte_timeout(nanos);
-    _ = options.set_between_bytes_timeout(nanos);
-    RequestOptionsExtension(options)
 }
 
 #[cfg(test)]

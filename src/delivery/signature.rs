@@ -2,8 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac;
+
+use crate::outbound::mac;
 
 /// The value of `webhook-signature`: one signature for each secret, so that a receiver can change its own
 /// at any time between two of ours.
@@ -11,8 +12,7 @@ pub(super) fn sign(secrets: &[Vec<u8>], event_id: &str, seconds: i64, payload: &
     let signatures: Vec<_> = secrets
         .iter()
         .map(|secret| {
-            let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret)
-                .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+            let mut mac = mac(secret);
             mac.update(format!("{event_id}.{seconds}.{payload}").as_bytes());
             format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
         })

@@ -14,6 +14,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The status of a row in the journal whose work is under way at a channel. It is never sent: 102 is an
+    /// interim status (RFC 2518), and every final one is above it.
+    pub const UNDER_WAY: u16 = 102;
+
+    /// Whether the operation is under way and has no final answer yet.
+    pub const fn is_under_way(&self) -> bool {
+        self.status == Self::UNDER_WAY
+    }
+
     /// `application/problem+json` (RFC 9457) for errors, `application/json` otherwise.
     pub const fn content_type(&self) -> &'static str {
         if self.status >= 400 {

@@ -3,6 +3,7 @@
 //! repeated and tested natively. Nothing here imports from the rest of the crate.
 
 mod answer;
+mod channel;
 pub mod commands;
 mod coupon;
 mod identifier;
@@ -17,6 +18,7 @@ mod refund;
 mod time;
 
 pub use answer::Answer;
+pub use channel::{CallKind, ChannelCall, ChannelTerms, DeclineCode, PaymentMethod, Settlement};
 pub use coupon::{Activity, Grant, GrantLimit};
 pub use identifier::{Identifier, PlainText};
 pub use message::{Message, MessageKind, MessageStatus, MessageText, Recipient};

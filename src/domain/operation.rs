@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    Activity, Amount, Answer, Code, Currency, Grant, Identifier, Order, OrderStatus, Payment,
-    Problem, Profile, Timestamp,
+    Activity, Amount, Answer, ChannelTerms, Code, Currency, Grant, Identifier, Order, OrderStatus,
+    Payment, Problem, Profile, Timestamp,
 };
 
 /// What a client asks for, parsed.
@@ -66,6 +66,8 @@ pub struct Snapshot {
     pub request_no_payment: Option<Payment>,
     /// Whether a refund has the refund number.
     pub refund_no_used: bool,
+    /// What refunds under way have reserved of the live payment, minor units.
+    pub refunding: i64,
     pub activity: Option<Activity>,
     /// The user's grant in the activity.
     pub grant: Option<Grant>,
@@ -84,9 +86,21 @@ impl Snapshot {
             Problem::new(Code::OrderNotFound, detail)
         })
     }
+
+    /// The payment of the request number, which the command needs.
+    ///
+    /// # Errors
+    ///
+    /// `payment_not_found`.
+    pub(super) fn request_no_payment(&self, request_no: &Identifier) -> Result<&Payment, Problem> {
+        self.request_no_payment.as_ref().ok_or_else(|| {
+            let detail = format!("there is no payment {}", request_no.as_str());
+            Problem::new(Code::PaymentNotFound, detail)
+        })
+    }
 }
 
-/// Time and randomness of one attempt.
+/// Time and randomness of one attempt, and where payments may go.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
     pub now: Timestamp,
@@ -96,6 +110,8 @@ pub struct Given {
     pub event: Uuid,
     /// For the occurrence of a problem.
     pub instance: Uuid,
+    /// The payment channel, if there is one beside the wallet.
+    pub channel: Option<ChannelTerms>,
 }
 
 /// What to do about a command.
@@ -201,6 +217,15 @@ impl Operation {
             .or_else(|| detail("/attempt"))
     }
 
+    /// The first of two rows: `object` is what is under way, and the second row brings the answer.
+    pub(super) fn under_way(
+        operation: &'static str,
+        given: &Given,
+        object: &impl Serialize,
+    ) -> Self {
+        Self::silent(operation, given, Answer::UNDER_WAY, object)
+    }
+
     /// A final decline. The command fills in what its guard checks.
     pub(super) fn declined(
         operation: &'static str,
@@ -228,6 +253,16 @@ impl Operation {
             from_status: Some(before.status),
             to_status: Some(after.status),
             version: Some(after.version),
+            ..self
+        }
+    }
+
+    /// The operation is about an order and does not move it.
+    pub(super) fn about(self, order: &Order) -> Self {
+        Self {
+            order_no: Some(order.order_no.clone()),
+            user_id: Some(order.user_id.clone()),
+            version: Some(order.version),
             ..self
         }
     }

@@ -47,4 +47,7 @@ pub struct Payment {
     pub failure_code: Option<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    /// While the customer has to do something, what their browser needs for it at the channel (Stripe).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<String>,
 }

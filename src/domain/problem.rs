@@ -23,9 +23,12 @@ pub enum Code {
     IdempotencyKeyMissing,
     IdempotencyKeyInvalid,
     TokenInvalid,
+    SignatureInvalid,
     Unauthorized,
     Forbidden,
     InsufficientFunds,
+    CardDeclined,
+    PaymentFailed,
     NotFound,
     OrderNotFound,
     PaymentNotFound,
@@ -48,20 +51,24 @@ pub enum Code {
     RefundExceedsPayment,
     StorageUnavailable,
     Busy,
+    ChannelUnavailable,
     NotConfigured,
 }
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 35] = [
         Self::BodyInvalid,
         Self::QueryInvalid,
         Self::IdempotencyKeyMissing,
         Self::IdempotencyKeyInvalid,
         Self::TokenInvalid,
+        Self::SignatureInvalid,
         Self::Unauthorized,
         Self::Forbidden,
         Self::InsufficientFunds,
+        Self::CardDeclined,
+        Self::PaymentFailed,
         Self::NotFound,
         Self::OrderNotFound,
         Self::PaymentNotFound,
@@ -84,6 +91,7 @@ impl Code {
         Self::RefundExceedsPayment,
         Self::StorageUnavailable,
         Self::Busy,
+        Self::ChannelUnavailable,
         Self::NotConfigured,
     ];
 
@@ -130,6 +138,14 @@ impl Code {
                 "The token was not issued by this service for this merchant, or was damaged on its way. \
                  Ask for a new one with `POST /v1/tokens`.",
             ),
+            Self::SignatureInvalid => (
+                "signature_invalid",
+                400,
+                "The signature of the event is not valid",
+                false,
+                "No configured webhook secret signed this body at a time within five minutes from now. Check \
+                 `webhook_secret`, the clock, and that nothing on the way changes the body.",
+            ),
             Self::Unauthorized => (
                 "unauthorized",
                 401,
@@ -151,6 +167,22 @@ impl Code {
                 false,
                 "The decline is final for this idempotency key and is repeated for it. Deposit money and \
                  pay with a new key.",
+            ),
+            Self::CardDeclined => (
+                "card_declined",
+                402,
+                "The customer's bank declined the payment",
+                false,
+                "The decline is final for this idempotency key and is repeated for it; `payment` is the attempt. \
+                 Try again with another means of payment and a new key.",
+            ),
+            Self::PaymentFailed => (
+                "payment_failed",
+                402,
+                "The payment channel refused",
+                false,
+                "The refusal is final for this idempotency key and is repeated for it; `detail` says what the \
+                 channel said. Nothing was moved. A new attempt needs a new key.",
             ),
             Self::NotFound => (
                 "not_found",
@@ -315,6 +347,14 @@ impl Code {
                 "Too many requests want the same thing",
                 true,
                 "Send the same request with the same key again after `Retry-After` seconds.",
+            ),
+            Self::ChannelUnavailable => (
+                "channel_unavailable",
+                503,
+                "The payment channel and this service do not agree yet",
+                true,
+                "The channel speaks of a payment that is not known here, or cannot be asked. Send the same request \
+                 again after `Retry-After` seconds.",
             ),
             Self::NotConfigured => (
                 "not_configured",

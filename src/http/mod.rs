@@ -108,6 +108,8 @@ fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 28] {
         ("/v1/users/{user_id}/profile", patch(profiles::update)),
         ("/v1/messages", post(messages::send)),
         ("/v1/events", post(events::receive)),
+        ("/v1/webhooks/{channel}", post(webhooks::hear)),
+        ("/admin/reconcile", post(admin::reconcile)),
         ("/admin/dispatch", post(admin::dispatch)),
         ("/admin/sweep", post(admin::sweep)),
         ("/admin/stats", get(admin::stats)),

@@ -10,6 +10,7 @@ mod key;
 mod record;
 mod sweep;
 mod token;
+mod under_way;
 
 use std::sync::Arc;
 
@@ -21,9 +22,11 @@ pub use token::{SubmitToken, TokenError};
 use self::backlog::Backlog;
 use self::claims::Claims;
 use self::record::{Claim, Record, record_key};
+use self::under_way::UnderWay;
 use crate::config::Config;
 use crate::domain::{Answer, Code, Command, Identifier, Problem};
 use crate::runtime;
+use crate::settlement::Settler;
 use crate::store::{Cache, Database, Entry, Journal, Recorded, Verdict, queries};
 
 /// What the key-value store held for a key. It may be old by the time it is used, as the store may lag.
@@ -44,12 +47,31 @@ pub struct Request {
     pub wait_ms: u64,
 }
 
-/// A final answer.
+/// An answer: a final one, or 202 with the state of the moment.
 #[derive(Debug)]
 pub struct Reply {
     pub answer: Answer,
     /// Whether it is the answer to an earlier request with this key.
     pub replayed: bool,
+    /// Seconds for `Retry-After`, where it is not final.
+    pub retry_after: Option<u32>,
+}
+
+impl Reply {
+    fn first(answer: Answer) -> Self {
+        Self {
+            answer,
+            replayed: false,
+            retry_after: None,
+        }
+    }
+
+    fn replay(answer: Answer) -> Self {
+        Self {
+            replayed: true,
+            ..Self::first(answer)
+        }
+    }
 }
 
 /// What the request does next.
@@ -68,6 +90,7 @@ pub struct Idempotency {
     cache: Arc<Cache>,
     claims: Arc<Claims>,
     backlog: Arc<Backlog>,
+    pub settler: Settler,
 }
 
 impl Idempotency {
@@ -75,9 +98,11 @@ impl Idempotency {
     pub fn new(config: &Config) -> Self {
         let cache = Arc::new(Cache::default());
         let claims = Arc::new(Claims::new(config, Arc::clone(&cache)));
+        let journal = Arc::<Journal>::default();
         Self {
             database: Database::default(),
-            journal: Arc::default(),
+            settler: Settler::new(config, Arc::clone(&journal)),
+            journal,
             backlog: Arc::new(Backlog::new(Arc::clone(&cache), Arc::clone(&claims))),
             claims,
             cache,
@@ -110,34 +135,54 @@ impl Idempotency {
             let recorded = recorded.ok_or_else(|| {
                 Problem::new(Code::TokenExpired, "the token was not redeemed in time")
             })?;
-            return self.replay(recorded, &request.fingerprint, record_key);
+            if !recorded.answer.is_under_way() {
+                return self.replay(recorded, &request.fingerprint, record_key);
+            }
+            // Redeemed in time, it is brought to its end.
         }
 
         let pending = self
             .claims
             .register(record_key.clone(), request.fingerprint.clone());
+        let given = self.settler.given();
         let entry = Entry {
-            merchant: request.merchant,
+            merchant: request.merchant.clone(),
             key: request.key.as_str().to_owned(),
             fingerprint: request.fingerprint.clone(),
             command: request.command,
-            given: runtime::given(),
+            given,
         };
-        match self.journal.append(entry).await {
-            Ok(Verdict::Appended(answer)) => {
-                let record = Record::response(request.fingerprint, answer.clone(), runtime::now());
-                self.backlog.remember(record_key, record);
-                Ok(Reply {
-                    answer,
-                    replayed: false,
-                })
+        let verdict = self.journal.append(entry).await;
+        let under_way = |begun_here| UnderWay {
+            merchant: &request.merchant,
+            key: request.key.as_str(),
+            fingerprint: &request.fingerprint,
+            begun_here,
+            wait_ms: request.wait_ms,
+        };
+        let reply = match verdict {
+            Ok(Verdict::Appended(answer)) if !answer.is_under_way() => Ok(Reply::first(answer)),
+            Ok(Verdict::Recorded(recorded)) if !recorded.answer.is_under_way() => {
+                return self.replay(recorded, &request.fingerprint, record_key);
             }
+            Ok(Verdict::Appended(_)) => self.finish(under_way(true), waited).await,
             Ok(Verdict::Recorded(recorded)) => {
-                self.replay(recorded, &request.fingerprint, record_key)
+                same_request(&recorded.fingerprint, &request.fingerprint)?;
+                self.finish(under_way(false), waited).await
             }
-            Err(problem) => {
+            Err(problem) => Err(problem),
+        };
+        match reply {
+            Ok(reply) if reply.retry_after.is_none() => {
+                let answer = reply.answer.clone();
+                let record = Record::response(request.fingerprint, answer, runtime::now());
+                self.backlog.remember(record_key, record);
+                Ok(reply)
+            }
+            // Not final: a retry runs at once.
+            reply => {
                 pending.release().await;
-                Err(problem)
+                reply
             }
         }
     }
@@ -163,10 +208,7 @@ impl Idempotency {
                     ..
                 }) => {
                     same_request(&fingerprint, &request.fingerprint)?;
-                    return Ok(NextAction::Reply(Reply {
-                        answer,
-                        replayed: true,
-                    }));
+                    return Ok(NextAction::Reply(Reply::replay(answer)));
                 }
                 Some(Record::Claim(claim)) if self.claims.is_live(&claim) => claim,
                 _ => return Ok(NextAction::Execute),
@@ -175,6 +217,10 @@ impl Idempotency {
             let recorded =
                 queries::recorded(&self.database, &request.merchant, request.key.as_str()).await;
             match recorded {
+                // The journal knows more than the claim.
+                Ok(Some(recorded)) if recorded.answer.is_under_way() => {
+                    return Ok(NextAction::Execute);
+                }
                 Ok(Some(recorded)) => {
                     let record_key = request.peek.record_key.clone();
                     let reply = self.replay(recorded, &request.fingerprint, record_key)?;
@@ -213,10 +259,7 @@ impl Idempotency {
             runtime::now(),
         );
         self.backlog.repair(record_key, record);
-        Ok(Reply {
-            answer: recorded.answer,
-            replayed: true,
-        })
+        Ok(Reply::replay(recorded.answer))
     }
 }
 

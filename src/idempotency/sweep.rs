@@ -75,6 +75,8 @@ impl Idempotency {
         retention::keep_horizon(database, before).await?;
         swept.deleted.journal_rows = budget.delete(database, Rows::Journal, before).await?;
         swept.deleted.events = budget.delete(database, Rows::Events, before).await?;
+        // Nobody misses them, so they are not counted.
+        budget.delete(database, Rows::Heard, before).await?;
         self.sweep_entries(database, now, retention_ms, &budget, &mut swept)
             .await?;
         let expired = retention::expired(database, before).await?;
@@ -153,6 +155,7 @@ impl Budget {
             let found = match rows {
                 Rows::Journal => retention::retire_operations(database, before, size).await?,
                 Rows::Events => retention::forget_events(database, before, size).await?,
+                Rows::Heard => retention::forget_heard(database, before, size).await?,
             };
             if found == 0 {
                 break;
@@ -169,4 +172,6 @@ impl Budget {
 enum Rows {
     Journal,
     Events,
+    /// The memory of channels' events, which is of use while they may be repeated.
+    Heard,
 }

@@ -15,6 +15,7 @@ const MIGRATIONS: &[(i64, &str)] = &[
     (1, include_str!("../../migrations/0001_checkout.sql")),
     (2, include_str!("../../migrations/0002_operations.sql")),
     (3, include_str!("../../migrations/0003_delivery.sql")),
+    (4, include_str!("../../migrations/0004_channels.sql")),
 ];
 
 /// How often a statement of a migration is tried while another instance is in the way, and the pause

@@ -5,6 +5,7 @@
 //! time (protocol: two stores, two roles).
 
 mod cache;
+pub mod channel_calls;
 mod database;
 mod journal;
 mod migrations;

@@ -171,6 +171,21 @@ pub async fn refunds_of_order(
     rows.iter().map(|row| Row::new(row).refund()).collect()
 }
 
+/// The refund of that identifier.
+pub async fn refund(
+    database: &Database,
+    merchant: &Identifier,
+    refund_id: &str,
+) -> Result<Option<Refund>, DatabaseError> {
+    let statement = format!(
+        "SELECT {REFUND_COLUMNS} FROM refunds AS r WHERE r.merchant_id = ?1 AND r.refund_id = ?2"
+    );
+    let rows = database
+        .execute(statement.as_str(), [text(merchant), refund_id.into()])
+        .await?;
+    rows.first().map(|row| Row::new(row).refund()).transpose()
+}
+
 /// The audit trail of an order from the journal, oldest first, whether or not its rows are retired.
 pub async fn events(
     database: &Database,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use spin_sdk::sqlite::{RowResult, Value};
 
+use super::channel_calls::{self, Open};
 use super::outbox::{self, Left};
 use super::row::Row;
 use super::{Database, DatabaseError};
@@ -26,6 +27,7 @@ pub struct Stats {
     /// The first that were given up.
     pub dead_events: Vec<DeadEvent>,
     pub journal: JournalSize,
+    pub channel: ChannelWork,
     pub stuck: Stuck,
     /// Always null: a replay is one read of the key-value store and leaves nothing to count. The log has
     /// them, as `replayed`.
@@ -50,6 +52,42 @@ pub struct DeadEvent {
     pub attempts: i64,
     pub last_error: Option<String>,
     pub dead_since: Timestamp,
+}
+
+/// What channels were asked for.
+#[derive(Debug, Serialize)]
+pub struct ChannelWork {
+    pub open: Open,
+    /// The first that have been open for longer than `channel_stuck_after_seconds`.
+    pub stuck: Vec<StuckCall>,
+    /// Money that came for payments that had failed, and has not gone back yet.
+    pub unclaimed: Vec<Unclaimed>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct StuckCall {
+    /// The payment or refund.
+    pub id: String,
+    pub merchant_id: String,
+    pub order_no: String,
+    pub channel: String,
+    /// What the channel knows it by.
+    pub number: String,
+    pub attempts: i64,
+    pub last_error: Option<String>,
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Unclaimed {
+    pub payment_id: String,
+    pub merchant_id: String,
+    pub order_no: String,
+    pub amount: i64,
+    pub currency: String,
+    /// `failed` where the channel refused to take it back: the operator has to.
+    pub refund_status: String,
+    pub since: Timestamp,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,7 +142,11 @@ pub struct Difference {
 }
 
 /// Counts everything.
-pub async fn stats(database: &Database, now: Timestamp) -> Result<Stats, DatabaseError> {
+pub async fn stats(
+    database: &Database,
+    now: Timestamp,
+    stuck_after_ms: i64,
+) -> Result<Stats, DatabaseError> {
     let orders = OrderStatus::ALL.map(OrderStatus::name);
     let orders = by_status(database, "orders", &orders).await?;
     let payments = PaymentStatus::ALL.map(PaymentStatus::name);
@@ -139,6 +181,7 @@ pub async fn stats(database: &Database, now: Timestamp) -> Result<Stats, Databas
             retired: row.integer()?,
             oldest_at: row.optional_time()?,
         },
+        channel: channel_work(database, now, stuck_after_ms).await?,
         stuck: Stuck {
             payment_processing_since: row.optional_time()?,
             event_due_since: row.optional_time()?,
@@ -161,6 +204,51 @@ async fn by_status(
         *count.ok_or_else(DatabaseError::unexpected_row)? = row.integer()?;
     }
     Ok(counts)
+}
+
+async fn channel_work(
+    database: &Database,
+    now: Timestamp,
+    stuck_after_ms: i64,
+) -> Result<ChannelWork, DatabaseError> {
+    let before = now.plus_millis(stuck_after_ms.saturating_neg());
+    let statement = "SELECT subject_id, merchant_id, order_no, channel, number, attempts, last_error, created_at \
+         FROM channel_calls WHERE settled_at IS NULL AND created_at <= ?2 ORDER BY created_at LIMIT ?1";
+    let rows = database
+        .execute(statement, [Value::from(LISTED), before.as_millis().into()])
+        .await?;
+    let stuck = read_all(&rows, |row| {
+        Ok(StuckCall {
+            id: row.text()?,
+            merchant_id: row.text()?,
+            order_no: row.text()?,
+            channel: row.text()?,
+            number: row.text()?,
+            attempts: row.integer()?,
+            last_error: row.optional_text()?,
+            since: row.time()?,
+        })
+    })?;
+    let unclaimed = "SELECT r.payment_id, r.merchant_id, r.order_no, r.amount, r.currency, r.status, r.created_at \
+         FROM payments AS p JOIN refunds AS r ON r.payment_id = p.payment_id \
+           AND r.merchant_id = p.merchant_id AND r.order_no = p.order_no \
+         WHERE p.status = 'failed' AND r.status <> 'succeeded' ORDER BY r.created_at LIMIT ?1";
+    Ok(ChannelWork {
+        open: channel_calls::open(database, now).await?,
+        stuck,
+        unclaimed: all(database, unclaimed, |row| {
+            Ok(Unclaimed {
+                payment_id: row.text()?,
+                merchant_id: row.text()?,
+                order_no: row.text()?,
+                amount: row.integer()?,
+                currency: row.text()?,
+                refund_status: row.text()?,
+                since: row.time()?,
+            })
+        })
+        .await?,
+    })
 }
 
 async fn dead_events(database: &Database) -> Result<Vec<DeadEvent>, DatabaseError> {
@@ -232,6 +320,13 @@ async fn all<T>(
     statement: &str,
     read: impl Fn(&mut Row<'_>) -> Result<T, DatabaseError>,
 ) -> Result<Vec<T>, DatabaseError> {
-    let rows: Vec<RowResult> = database.execute(statement, [Value::from(LISTED)]).await?;
+    let rows = database.execute(statement, [Value::from(LISTED)]).await?;
+    read_all(&rows, read)
+}
+
+fn read_all<T>(
+    rows: &[RowResult],
+    read: impl Fn(&mut Row<'_>) -> Result<T, DatabaseError>,
+) -> Result<Vec<T>, DatabaseError> {
     rows.iter().map(|row| read(&mut Row::new(row))).collect()
 }

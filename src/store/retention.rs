@@ -25,10 +25,12 @@ pub async fn retire_operations(
     limit: u32,
 ) -> Result<u32, DatabaseError> {
     // Rows lie in the order in which they were appended, which is that of their times but for the
-    // difference of clocks. So this needs no index, which every operation would have to pay for.
+    // difference of clocks. So this needs no index, which every operation would have to pay for. What is under
+    // way (102) has no answer to forget yet.
     let statement = "DELETE FROM operations WHERE rowid IN ( \
-           SELECT rowid FROM (SELECT rowid, created_at, outcome FROM operations ORDER BY rowid LIMIT ?2) \
-           WHERE created_at < ?1 AND outcome IN ('applied', 'declined')) \
+           SELECT rowid FROM (SELECT rowid, created_at FROM operations WHERE response_status <> 102 \
+             ORDER BY rowid LIMIT ?2) \
+           WHERE created_at < ?1) \
          RETURNING 1";
     count_of(database, statement, before, limit).await
 }
@@ -56,10 +58,24 @@ pub async fn forget_events(
     count_of(database, statement, before, limit).await
 }
 
+/// Deletes up to `limit` notes of events that channels sent before `before`; returns how many.
+pub async fn forget_heard(
+    database: &Database,
+    before: Timestamp,
+    limit: u32,
+) -> Result<u32, DatabaseError> {
+    let statement = "DELETE FROM channel_events WHERE (channel, event_id) IN ( \
+           SELECT channel, event_id FROM channel_events \
+           WHERE received_at < ?1 ORDER BY received_at LIMIT ?2) \
+         RETURNING 1";
+    count_of(database, statement, before, limit).await
+}
+
 /// Counts what is older than `before`.
 pub async fn expired(database: &Database, before: Timestamp) -> Result<Expired, DatabaseError> {
     let statement = "SELECT \
-         (SELECT count(*) FROM (SELECT created_at FROM operations ORDER BY rowid LIMIT ?2) \
+         (SELECT count(*) FROM (SELECT created_at FROM operations WHERE response_status <> 102 \
+            ORDER BY rowid LIMIT ?2) \
           WHERE created_at < ?1), \
          (SELECT count(*) FROM (SELECT 1 FROM deliveries \
           WHERE state = 'sent' AND state <> 'pending' AND settled_at < ?1 LIMIT ?2))";

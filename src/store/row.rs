@@ -4,8 +4,8 @@ use spin_sdk::sqlite::{RowResult, Value};
 
 use super::{DatabaseError, Recorded};
 use crate::domain::{
-    Activity, Answer, Grant, Identifier, Order, OrderStatus, Payment, PaymentStatus, Profile,
-    Refund, RefundStatus, Timestamp,
+    Activity, Amount, Answer, Currency, Grant, Identifier, Order, OrderStatus, Payment,
+    PaymentStatus, Profile, Refund, RefundStatus, Timestamp,
 };
 
 /// A cursor over the columns of a row. A column of the wrong type is an error: the database holds
@@ -45,7 +45,12 @@ pub(super) fn payment_columns(alias: &str) -> String {
         "created_at",
         "updated_at",
     ];
-    COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
+    // Only who has a payment under way needs it.
+    format!(
+        "{}, (SELECT c.client_secret FROM channel_calls AS c \
+              WHERE c.subject_id = {alias}.payment_id AND c.settled_at IS NULL)",
+        COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
+    )
 }
 
 impl<'a> Row<'a> {
@@ -90,6 +95,18 @@ impl<'a> Row<'a> {
         Ok(self.optional_integer()?.map(Timestamp::from_millis))
     }
 
+    pub(super) fn identifier(&mut self) -> Result<Identifier, DatabaseError> {
+        identifier(self.text()?)
+    }
+
+    pub(super) fn amount(&mut self) -> Result<Amount, DatabaseError> {
+        self.integer()?.try_into().map_err(|_| unexpected())
+    }
+
+    pub(super) fn currency(&mut self) -> Result<Currency, DatabaseError> {
+        self.text()?.try_into().map_err(|_| unexpected())
+    }
+
     /// The fingerprint, mark and answer of an operation in the next columns, or `None` where a left join found
     /// none.
     pub(super) fn recorded(&mut self) -> Result<Option<Recorded>, DatabaseError> {
@@ -130,7 +147,7 @@ impl<'a> Row<'a> {
 
     /// The payment in the next columns, or `None` where a left join found none.
     pub(super) fn payment(&mut self) -> Result<Option<Payment>, DatabaseError> {
-        let Some(payment_id) = self.present(10)? else {
+        let Some(payment_id) = self.present(11)? else {
             return Ok(None);
         };
         Ok(Some(Payment {
@@ -144,6 +161,7 @@ impl<'a> Row<'a> {
             failure_code: self.optional_text()?,
             created_at: self.time()?,
             updated_at: self.time()?,
+            client_secret: self.optional_text()?,
         }))
     }
 

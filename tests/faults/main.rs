@@ -16,6 +16,7 @@
 mod support;
 
 mod auditor;
+mod channels;
 mod clients;
 mod configuration;
 mod contests;

@@ -173,6 +173,7 @@ async fn stats_count_what_there_is() {
             "outbox",
             "dead_events",
             "journal",
+            "channel",
             "stuck",
             "replays",
         ],

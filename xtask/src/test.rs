@@ -92,6 +92,7 @@ fn everything(count: &mut Count) -> Result<(), String> {
     // below.
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
     count.run(cargo_test().args(["--package", HOST, "--package", SIM]))?;
+    count.run(cargo_test().args(["--package", "payonce-channel"]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");

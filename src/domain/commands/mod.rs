@@ -9,7 +9,10 @@ mod grant_coupon;
 mod limit_coupon;
 mod pay_order;
 mod refund_order;
+mod return_payment;
 mod send_message;
+mod settle_payment;
+mod settle_refund;
 mod ship_order;
 mod update_profile;
 
@@ -19,9 +22,12 @@ pub use create_order::CreateOrder;
 pub use deposit::{Deposit, DepositMoney};
 pub use grant_coupon::GrantCoupon;
 pub use limit_coupon::LimitCoupon;
-pub use pay_order::{PayOrder, PaymentMethod};
+pub use pay_order::PayOrder;
 pub use refund_order::RefundOrder;
+pub use return_payment::ReturnPayment;
 pub use send_message::SendMessage;
+pub use settle_payment::SettlePayment;
+pub use settle_refund::SettleRefund;
 pub use ship_order::ShipOrder;
 pub use update_profile::UpdateProfile;
 

@@ -1,30 +1,24 @@
-//! `order.pay`: pay an order from the customer's wallet.
+//! `order.pay`: pay an order, from the customer's wallet or through the payment channel.
+//!
+//! A payment from the wallet is one row. One through a channel begins with the row `order.pay_begin`, and
+//! `payment.settle` ends it.
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::domain::{
-    Amount, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation, Order,
-    OrderEvent, OrderStatus, Payment, PaymentStatus, Problem, Snapshot,
+    Amount, ChannelTerms, Code, Command, Currency, Decision, Given, Identifier, Lookup, Operation,
+    Order, OrderEvent, OrderStatus, Payment, PaymentMethod, PaymentStatus, Problem, Snapshot,
 };
 
-/// How the customer pays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PaymentMethod {
-    /// The customer's balance with the merchant.
-    Wallet,
-}
-
 /// Pay an order in full. Without `request_no` a number is generated, without `currency` it is that of
-/// the order.
+/// the order, without `payment_method` it goes to the channel if there is one.
 #[derive(Clone, Debug)]
 pub struct PayOrder {
     pub order_no: Identifier,
     pub amount: Amount,
     pub currency: Option<Currency>,
     pub request_no: Option<Identifier>,
-    pub payment_method: PaymentMethod,
+    pub payment_method: Option<PaymentMethod>,
 }
 
 impl Command for PayOrder {
@@ -51,52 +45,88 @@ impl PayOrder {
         if let Some(problem) = self.refusal(order, snapshot) {
             return Err(problem);
         }
-        let event = match self.payment_method {
-            PaymentMethod::Wallet => OrderEvent::PayByWallet,
-        };
-        let paid = order.after(event, given.now)?;
-
         let request_no = self
             .request_no
             .clone()
             .unwrap_or_else(|| Identifier::generated("req", given.subject));
-        let covered = snapshot
-            .balance
-            .is_some_and(|balance| balance >= order.amount.get());
-        let row = if covered {
-            let payment = Payment {
-                payment_id: format!("pay_{}", given.subject),
-                order_no: order.order_no.clone(),
-                request_no: request_no.clone(),
-                channel: "wallet".to_owned(),
-                amount: order.amount,
-                currency: order.currency,
-                status: PaymentStatus::Succeeded,
-                failure_code: None,
-                created_at: given.now,
-                updated_at: given.now,
-            };
-            Operation {
-                subject_id: Some(payment.payment_id.clone()),
-                details: Some(json!({ "channel": payment.channel })),
-                ..Operation::applied(self.operation(), given, 200, &payment, "order.paid")
-                    .moving(order, &paid)
-            }
-        } else {
-            let detail = format!(
-                "the wallet of {} does not cover {} {}",
-                order.user_id.as_str(),
-                order.amount.get(),
-                order.currency.code()
-            );
-            Operation::declined(self.operation(), given, Code::InsufficientFunds, detail)
-                .moving(order, order)
+        let row = match self.channel(given)? {
+            None => self.by_wallet(order, &request_no, snapshot.balance, given),
+            Some(channel) => self.by_channel(order, &request_no, channel, given),
         };
         Ok(Operation {
             amount: Some(order.amount),
             currency: Some(order.currency),
             reference: Some(request_no.as_str().to_owned()),
-            ..row
+            ..row?
+        })
+    }
+
+    /// The channel that takes the payment, `None` for the wallet.
+    fn channel(&self, given: &Given) -> Result<Option<ChannelTerms>, Problem> {
+        let method = self.payment_method.as_ref();
+        match given.channel {
+            _ if method.is_some_and(PaymentMethod::is_wallet) => Ok(None),
+            Some(channel) if channel.ready => Ok(Some(channel)),
+            // Not from the wallet instead: this deployment means to charge.
+            Some(_) => {
+                let detail = "the payment channel is not configured: see /readyz";
+                Err(Problem::new(Code::NotConfigured, detail))
+            }
+            None if method.is_none() => Ok(None),
+            None => {
+                let detail = "there is no payment channel, so it is wallet";
+                Err(Problem::at(Code::BodyInvalid, "/payment_method", detail))
+            }
+        }
+    }
+
+    fn by_wallet(
+        &self,
+        order: &Order,
+        request_no: &Identifier,
+        balance: Option<i64>,
+        given: &Given,
+    ) -> Result<Operation, Problem> {
+        let paid = order.after(OrderEvent::PayByWallet, given.now)?;
+        if balance.is_some_and(|balance| balance >= order.amount.get()) {
+            let payment = payment(order, request_no, "wallet", PaymentStatus::Succeeded, given);
+            return Ok(Operation {
+                subject_id: Some(payment.payment_id.clone()),
+                details: Some(json!({ "channel": payment.channel })),
+                ..Operation::applied(self.operation(), given, 200, &payment, "order.paid")
+                    .moving(order, &paid)
+            });
+        }
+        let detail = format!(
+            "the wallet of {} does not cover {} {}",
+            order.user_id.as_str(),
+            order.amount.get(),
+            order.currency.code()
+        );
+        Ok(
+            Operation::declined(self.operation(), given, Code::InsufficientFunds, detail)
+                .moving(order, order),
+        )
+    }
+
+    fn by_channel(
+        &self,
+        order: &Order,
+        request_no: &Identifier,
+        channel: ChannelTerms,
+        given: &Given,
+    ) -> Result<Operation, Problem> {
+        let processing = order.after(OrderEvent::PayByChannel, given.now)?;
+        let status = PaymentStatus::Processing;
+        let payment = payment(order, request_no, channel.name, status, given);
+        Ok(Operation {
+            subject_id: Some(payment.payment_id.clone()),
+            details: Some(json!({
+                "channel": channel.name,
+                "payment_method": self.payment_method,
+                "lease_until": given.now.plus_millis(channel.lease_ms).as_millis(),
+            })),
+            ..Operation::under_way("order.pay_begin", given, &payment).moving(order, &processing)
         })
     }
 
@@ -136,5 +166,27 @@ impl PayOrder {
             return Some(Problem::at(Code::CurrencyMismatch, "/currency", detail));
         }
         None
+    }
+}
+
+fn payment(
+    order: &Order,
+    request_no: &Identifier,
+    channel: &str,
+    status: PaymentStatus,
+    given: &Given,
+) -> Payment {
+    Payment {
+        payment_id: format!("pay_{}", given.subject),
+        order_no: order.order_no.clone(),
+        request_no: request_no.clone(),
+        channel: channel.to_owned(),
+        amount: order.amount,
+        currency: order.currency,
+        status,
+        failure_code: None,
+        created_at: given.now,
+        updated_at: given.now,
+        client_secret: None,
     }
 }

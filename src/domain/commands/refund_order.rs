@@ -1,4 +1,7 @@
-//! `order.refund`: give money of a paid order back to the customer's wallet.
+//! `order.refund`: give money of a paid order back, to where it came from.
+//!
+//! To the wallet that is one row. Through a channel it begins with the row `order.refund_begin`, which
+//! reserves the amount, and `refund.settle` ends it.
 
 use serde_json::json;
 
@@ -43,14 +46,7 @@ impl RefundOrder {
         }
         // The state of the order comes before the amount: all of it tells nothing about a pending order.
         order.after(OrderEvent::RefundRest, given.now)?;
-        let (amount, left) = self.amount_of(order)?;
-        let event = if left == 0 {
-            OrderEvent::RefundRest
-        } else {
-            OrderEvent::RefundPart
-        };
-        let refunded = order.after(event, given.now)?;
-        self.check_room(order, amount, snapshot.balance)?;
+        let (amount, left) = self.amount_of(order, snapshot.refunding)?;
         let payment = snapshot
             .live_payment
             .as_ref()
@@ -59,7 +55,7 @@ impl RefundOrder {
                 let detail = "the order has no payment that succeeded";
                 Problem::new(Code::OrderStateInvalid, detail)
             })?;
-
+        let to_wallet = payment.channel == "wallet";
         let refund = Refund {
             refund_id: format!("ref_{}", given.subject),
             order_no: order.order_no.clone(),
@@ -70,24 +66,46 @@ impl RefundOrder {
                 .unwrap_or_else(|| Identifier::generated("rfn", given.subject)),
             amount,
             currency: order.currency,
-            status: RefundStatus::Succeeded,
+            status: if to_wallet {
+                RefundStatus::Succeeded
+            } else {
+                RefundStatus::Processing
+            },
             reason: self.reason.clone(),
             created_at: given.now,
         };
-        let row = Operation::applied(self.operation(), given, 201, &refund, "order.refunded");
+        let (row, lease_until) = if to_wallet {
+            self.check_room(order, amount, snapshot.balance)?;
+            let event = if left == 0 {
+                OrderEvent::RefundRest
+            } else {
+                OrderEvent::RefundPart
+            };
+            let refunded = order.after(event, given.now)?;
+            let row = Operation::applied(self.operation(), given, 201, &refund, "order.refunded");
+            (row.moving(order, &refunded), None)
+        } else {
+            let row = Operation::under_way("order.refund_begin", given, &refund).about(order);
+            (row, Some(lease_until(&payment.channel, given)?))
+        };
         Ok(Operation {
             amount: Some(refund.amount),
             currency: Some(refund.currency),
             subject_id: Some(refund.refund_id),
             reference: Some(refund.refund_no.as_str().to_owned()),
-            details: Some(json!({ "payment_id": refund.payment_id, "reason": refund.reason })),
-            ..row.moving(order, &refunded)
+            details: Some(json!({
+                "payment_id": refund.payment_id,
+                "reason": refund.reason,
+                "lease_until": lease_until,
+            })),
+            ..row
         })
     }
 
     /// What to refund, and what is left of the payment after it (invariant 7).
-    fn amount_of(&self, order: &Order) -> Result<(Amount, i64), Problem> {
-        let left = order.amount.get().saturating_sub(order.refunded_amount);
+    fn amount_of(&self, order: &Order, refunding: i64) -> Result<(Amount, i64), Problem> {
+        let gone = order.refunded_amount.saturating_add(refunding);
+        let left = order.amount.get().saturating_sub(gone);
         let amount = match self.amount {
             Some(amount) => Some(amount),
             None => Amount::try_from(left).ok(),
@@ -118,4 +136,16 @@ impl RefundOrder {
                 Problem::at(Code::BodyInvalid, "/amount", detail)
             })
     }
+}
+
+/// Until when the request has the refund to itself.
+fn lease_until(channel: &str, given: &Given) -> Result<i64, Problem> {
+    let terms = given
+        .channel
+        .filter(|terms| terms.ready && terms.name == channel);
+    let terms = terms.ok_or_else(|| {
+        let detail = format!("the payment channel {channel} is not configured: see /readyz");
+        Problem::new(Code::NotConfigured, detail)
+    })?;
+    Ok(given.now.plus_millis(terms.lease_ms).as_millis())
 }

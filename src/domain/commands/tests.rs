@@ -17,6 +17,7 @@ fn given() -> Given {
         subject: Uuid::from_u128(1),
         event: Uuid::from_u128(2),
         instance: Uuid::from_u128(3),
+        channel: None,
     }
 }
 
@@ -63,6 +64,7 @@ fn payment(request_no: &str) -> Payment {
         failure_code: None,
         created_at: Timestamp::from_millis(0),
         updated_at: Timestamp::from_millis(0),
+        client_secret: None,
     }
 }
 
@@ -90,7 +92,7 @@ proptest! {
             ..Snapshot::default()
         };
         let command = PayOrder {
-            order_no: id("o1"), amount, currency, request_no, payment_method: PaymentMethod::Wallet,
+            order_no: id("o1"), amount, currency, request_no, payment_method: Some(PaymentMethod::wallet()),
         };
         let decision = command.decide(&snapshot, &given());
         let fits = order.as_ref().is_some_and(|order| {
@@ -133,7 +135,7 @@ proptest! {
     fn a_decision_can_be_repeated(order in order(), balance in proptest::option::of(0i64..6), amount in amount()) {
         let snapshot = Snapshot { order: Some(order), balance, ..Snapshot::default() };
         let command = PayOrder {
-            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: PaymentMethod::Wallet,
+            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: Some(PaymentMethod::wallet()),
         };
         let shown = || format!("{:?}", command.decide(&snapshot, &given()));
         prop_assert_eq!(shown(), shown());
@@ -147,7 +149,7 @@ proptest! {
             order: Some(order), live_payment: Some(payment("r0")), ..Snapshot::default()
         };
         let command = PayOrder {
-            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: PaymentMethod::Wallet,
+            order_no: id("o1"), amount, currency: None, request_no: None, payment_method: Some(PaymentMethod::wallet()),
         };
         let decision = command.decide(&snapshot, &given());
         let already_paid = match &decision {
@@ -244,10 +246,10 @@ proptest! {
                     Code::OrderStateInvalid
                 } else if wanted > left {
                     Code::RefundExceedsPayment
-                } else if !room {
-                    Code::BodyInvalid
-                } else {
+                } else if !succeeded {
                     Code::OrderStateInvalid
+                } else {
+                    Code::BodyInvalid
                 };
                 prop_assert_eq!(problem.code, expected);
             }

@@ -11,6 +11,8 @@ use crate::domain::{Code, Problem};
 use crate::http::extract::{Admin, Instruction};
 use crate::http::respond::Result;
 use crate::runtime;
+use crate::settlement::Reconciled;
+use crate::store::channel_calls::{self, Open};
 use crate::store::outbox::{self, Left, Revive};
 use crate::store::reports;
 
@@ -91,9 +93,45 @@ pub(crate) async fn sweep(State(app): Shared, Instruction(body): Instruction<Swe
     Ok(Json(swept).into_response())
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReconcileBody {
+    limit: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct ReconcileAnswer {
+    #[serde(flatten)]
+    reconciled: Reconciled,
+    left: Open,
+}
+
+/// `POST /admin/reconcile`: 200 with what became of the payments and refunds that nobody was at work on.
+pub(crate) async fn reconcile(
+    State(app): Shared,
+    Instruction(body): Instruction<ReconcileBody>,
+) -> Result {
+    app.config.check_channel()?;
+    let reconciled = app
+        .idempotency
+        .settler
+        .reconcile(limit(body.limit)?)
+        .await?;
+    if reconciled.settled() {
+        app.delivery.wake();
+    }
+    let left = channel_calls::open(&app.maintenance, runtime::now()).await?;
+    Ok(Json(ReconcileAnswer { reconciled, left }).into_response())
+}
+
 /// `GET /admin/stats`: 200 with counts by state, and what is stuck.
 pub(crate) async fn stats(State(app): Shared, _: Admin) -> Result {
-    let stats = reports::stats(&app.maintenance, runtime::now()).await?;
+    let stats = reports::stats(
+        &app.maintenance,
+        runtime::now(),
+        app.config.channel.stuck_after_ms,
+    )
+    .await?;
     Ok(Json(stats).into_response())
 }
 

@@ -11,6 +11,7 @@ pub(super) mod profiles;
 pub(super) mod refunds;
 pub(super) mod service;
 pub(super) mod tokens;
+pub(super) mod webhooks;
 
 use std::sync::Arc;
 

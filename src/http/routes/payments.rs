@@ -6,8 +6,8 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 
 use super::{Shared, orders};
-use crate::domain::commands::{PayOrder, PaymentMethod};
-use crate::domain::{Amount, Code, Currency, Identifier, Payment, Problem};
+use crate::domain::commands::PayOrder;
+use crate::domain::{Amount, Code, Currency, Identifier, Payment, PaymentMethod, Problem};
 use crate::http::body::Body;
 use crate::http::extract::{Merchant, PathId, QueryOf, Submission};
 use crate::http::intent::Intent;
@@ -39,12 +39,12 @@ pub(in crate::http) fn pay_intent(order_no: PathId, body: &Body) -> Result<Inten
         amount,
         currency,
         request_no,
-        payment_method: payment_method.unwrap_or(PaymentMethod::Wallet),
+        payment_method,
     };
     Ok(Intent::about(order_no, command).or_key(default_key))
 }
 
-/// `POST /v1/orders/{order_no}/pay`: 200 with the payment.
+/// `POST /v1/orders/{order_no}/pay`: 200 with the payment, 202 while its channel works on it.
 pub(crate) async fn pay_order(order_no: PathId, submission: Submission) -> Result {
     let intent = pay_intent(order_no, &submission.body)?;
     submission.perform(intent).await
@@ -75,7 +75,7 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
         amount,
         currency: None,
         request_no: Some(request_no),
-        payment_method: PaymentMethod::Wallet,
+        payment_method: None,
     };
     let intent = Intent::new(command).or_key(default_key);
     submission.perform(intent).await

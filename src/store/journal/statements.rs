@@ -76,6 +76,7 @@ fn seen(row: &RowResult) -> Result<Seen, DatabaseError> {
         live_payment: row.payment()?,
         request_no_payment: row.payment()?,
         refund_no_used: row.optional_text()?.is_some(),
+        refunding: row.integer()?,
         activity: row.activity()?,
         grant: row.grant()?,
         profile: row.profile()?,
@@ -116,6 +117,8 @@ fn read_statement() -> String {
            FROM json_each(?1)) \
          SELECT {RECORDED_COLUMNS}, \
            {ORDER_COLUMNS}, a.balance, {live}, {used}, r.refund_no, \
+           (SELECT coalesce(sum(amount), 0) FROM refunds \
+            WHERE payment_id = live.payment_id AND status = 'processing'), \
            {ACTIVITY_COLUMNS}, {GRANT_COLUMNS}, {PROFILE_COLUMNS} \
          FROM wanted AS w \
          LEFT JOIN operations AS op ON op.merchant_id = w.merchant_id \

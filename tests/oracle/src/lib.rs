@@ -10,7 +10,7 @@ struct Rule {
     violations: &'static str,
 }
 
-const RULES: [Rule; 30] = [
+const RULES: [Rule; 36] = [
     Rule {
         invariant: "1: at most one live payment for an order",
         violations: "SELECT merchant_id, order_no, count(*) FROM payments
@@ -34,7 +34,7 @@ const RULES: [Rule; 30] = [
     Rule {
         invariant: "2: one applied payment in the journal for a paid order",
         violations: "SELECT merchant_id, order_no, count(*) FROM journal
-                     WHERE operation = 'order.pay' AND outcome = 'applied'
+                     WHERE operation IN ('order.pay', 'payment.settle') AND to_status = 'paid'
                      GROUP BY merchant_id, order_no HAVING count(*) > 1",
     },
     Rule {
@@ -43,16 +43,18 @@ const RULES: [Rule; 30] = [
                        (SELECT * FROM payments WHERE status = 'succeeded') p
                      FULL JOIN
                        (SELECT * FROM journal
-                        WHERE operation = 'order.pay' AND outcome = 'applied') j
+                        WHERE operation IN ('order.pay', 'payment.settle') AND to_status = 'paid') j
                      ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
                        AND j.order_no = p.order_no
                      WHERE p.payment_id IS NULL OR j.subject_id IS NULL",
     },
     Rule {
-        invariant: "2: only successes and final declines are recorded",
+        invariant: "2: only successes and final declines are recorded, and what waits for a channel",
         violations: "SELECT merchant_id, idempotency_key, response_status FROM journal
-                     WHERE response_status NOT BETWEEN 200 AND 299 AND response_status <> 402
-                        OR (outcome = 'applied') <> (response_status < 300)",
+                     WHERE NOT iif(operation IN ('order.pay_begin', 'order.refund_begin'),
+                       response_status IN (102, 200, 201, 402),
+                       response_status IN (200, 201, 202, 402)
+                         AND (outcome = 'applied') = (response_status < 300))",
     },
     Rule {
         invariant: "5: the ledger sums to zero for each merchant and currency",
@@ -67,25 +69,37 @@ const RULES: [Rule; 30] = [
     Rule {
         invariant: "5: every payment, refund and deposit is booked once",
         violations: "SELECT merchant_id, idempotency_key, subject_id FROM journal j
-                     WHERE operation IN ('order.pay', 'order.refund', 'account.deposit')
+                     WHERE (operation IN ('order.pay', 'order.refund', 'account.deposit',
+                                          'refund.settle', 'payment.late')
+                            OR operation = 'payment.settle' AND to_status = 'paid')
                        AND outcome = 'applied'
                        AND (SELECT sum(amount) FROM ledger_entries l
                             WHERE l.source_id = j.subject_id AND l.amount > 0) IS NOT j.amount",
     },
     Rule {
-        invariant: "5: a payment goes from the customer's wallet to sales, a refund back",
-        violations: "WITH moved (source_id, merchant_id, order_no, amount) AS (
-                       SELECT payment_id, merchant_id, order_no, -amount FROM payments
-                       WHERE status = 'succeeded'
-                       UNION ALL SELECT refund_id, merchant_id, order_no, amount FROM refunds)
-                     SELECT source_id, amount FROM moved m
-                     WHERE (SELECT l.amount FROM ledger_entries l JOIN orders o
-                              ON o.merchant_id = m.merchant_id AND o.order_no = m.order_no
-                            WHERE l.source_id = m.source_id AND l.currency = o.currency
-                              AND l.account = 'wallet:' || o.user_id) IS NOT m.amount
-                        OR (SELECT l.amount FROM ledger_entries l
-                            WHERE l.source_id = m.source_id AND l.account = 'sales')
-                           IS NOT -m.amount",
+        invariant: "5: a payment goes from the customer's wallet or the channel to sales, a refund back; \
+                    what came too late is nobody's",
+        violations: "WITH parties AS (
+                       SELECT p.payment_id, p.merchant_id, p.order_no, p.currency, p.status, p.amount,
+                         iif(p.channel = 'wallet', 'wallet:' || o.user_id, 'channel') AS payer,
+                         iif(p.status = 'succeeded', 'sales', 'unclaimed') AS payee
+                       FROM payments p JOIN orders o
+                         ON o.merchant_id = p.merchant_id AND o.order_no = p.order_no),
+                     moved (source_id, payer, payee, currency, amount) AS (
+                       SELECT payment_id, payer, payee, currency, -amount FROM parties p
+                       WHERE status = 'succeeded' OR EXISTS (SELECT 1 FROM journal j
+                         WHERE j.operation = 'payment.late' AND j.subject_id = p.payment_id)
+                       UNION ALL SELECT r.refund_id, p.payer, p.payee, p.currency, r.amount
+                       FROM refunds r JOIN parties p ON p.payment_id = r.payment_id
+                       WHERE r.status = 'succeeded')
+                     SELECT coalesce(m.source_id, l.source_id), account, m.amount, l.amount FROM moved m
+                     FULL JOIN (SELECT * FROM ledger_entries WHERE account NOT IN ('sales', 'unclaimed')
+                                AND source_id IN (SELECT payment_id FROM payments
+                                                  UNION ALL SELECT refund_id FROM refunds)) l
+                       ON l.source_id = m.source_id
+                     WHERE (l.account, l.currency, l.amount) IS NOT (m.payer, m.currency, m.amount)
+                        OR (SELECT x.amount FROM ledger_entries x
+                            WHERE x.source_id = m.source_id AND x.account = m.payee) IS NOT -m.amount",
     },
     Rule {
         invariant: "5: nothing is booked without a journal row",
@@ -116,7 +130,7 @@ const RULES: [Rule; 30] = [
         violations: "SELECT merchant_id, order_no, version FROM (
                        SELECT merchant_id, order_no, version, from_status,
                          lag(to_status) OVER moves AS before, row_number() OVER moves AS number
-                       FROM journal WHERE outcome = 'applied' AND order_no IS NOT NULL
+                       FROM journal WHERE outcome = 'applied' AND to_status IS NOT NULL
                        WINDOW moves AS (PARTITION BY merchant_id, order_no ORDER BY version))
                      WHERE version <> number OR from_status IS NOT before",
     },
@@ -126,7 +140,7 @@ const RULES: [Rule; 30] = [
                      WHERE (o.version, o.status) IS NOT (
                        SELECT version, to_status FROM journal j
                        WHERE j.merchant_id = o.merchant_id AND j.order_no = o.order_no
-                         AND j.outcome = 'applied' ORDER BY version DESC LIMIT 1)",
+                         AND j.outcome = 'applied' AND to_status IS NOT NULL ORDER BY version DESC LIMIT 1)",
     },
     Rule {
         invariant: "7: 0 <= refunded_amount <= amount",
@@ -134,10 +148,15 @@ const RULES: [Rule; 30] = [
                      WHERE refunded_amount NOT BETWEEN 0 AND amount",
     },
     Rule {
-        invariant: "7: what was refunded of an order is the sum of its refunds",
+        invariant: "7: what was refunded of an order is the sum of its refunds, and those under way do not \
+                    exceed the rest",
         violations: "SELECT merchant_id, order_no, refunded_amount FROM orders o
-                     WHERE refunded_amount <> (SELECT coalesce(sum(amount), 0) FROM refunds r
-                       WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no)",
+                     WHERE NOT (SELECT
+                         refunded_amount = coalesce(sum(r.amount) FILTER (WHERE r.status = 'succeeded'), 0)
+                         AND o.amount >= coalesce(sum(r.amount) FILTER (WHERE r.status <> 'failed'), 0)
+                       FROM refunds r JOIN payments p ON p.payment_id = r.payment_id
+                       WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no
+                         AND p.status = 'succeeded')",
     },
     Rule {
         invariant: "7: an order is refunded if and only if all of it was",
@@ -145,22 +164,71 @@ const RULES: [Rule; 30] = [
                      WHERE (status = 'refunded') <> (refunded_amount = amount)",
     },
     Rule {
-        invariant: "7: only succeeded payments of the same order are refunded",
+        invariant: "7: only succeeded payments of the same order are refunded, and those that succeeded late",
         violations: "SELECT refund_id FROM refunds r WHERE NOT EXISTS (
                        SELECT 1 FROM payments p WHERE p.payment_id = r.payment_id
                          AND p.merchant_id = r.merchant_id AND p.order_no = r.order_no
-                         AND p.currency = r.currency AND p.status = 'succeeded')",
+                         AND p.currency = r.currency
+                         AND (p.status = 'succeeded' OR EXISTS (SELECT 1 FROM journal j
+                           WHERE j.operation = 'payment.late' AND j.subject_id = p.payment_id
+                             AND j.reference = r.refund_no AND j.amount = r.amount)))",
     },
     Rule {
         invariant: "2: every refund has its journal row, and the other way round",
-        violations: "SELECT r.refund_id, j.subject_id FROM refunds r
+        violations: "SELECT r.refund_id, j.subject_id FROM
+                       (SELECT * FROM refunds WHERE status = 'succeeded') r
                      FULL JOIN
                        (SELECT * FROM journal
-                        WHERE operation = 'order.refund' AND outcome = 'applied') j
+                        WHERE operation IN ('order.refund', 'refund.settle') AND outcome = 'applied') j
                      ON j.subject_id = r.refund_id AND j.merchant_id = r.merchant_id
                        AND j.order_no = r.order_no AND j.reference = r.refund_no
                        AND j.amount = r.amount
                      WHERE r.refund_id IS NULL OR j.subject_id IS NULL",
+    },
+    Rule {
+        invariant: "2: what is settled was settled once, and had begun once",
+        violations: "SELECT subject_id, operation, count(*) FROM journal
+                     WHERE operation IN ('payment.settle', 'refund.settle', 'payment.late',
+                                         'order.pay_begin', 'order.refund_begin')
+                     GROUP BY subject_id, operation HAVING count(*) > 1",
+    },
+    Rule {
+        invariant: "6: an order is processing if and only if a payment of it is",
+        violations: "SELECT merchant_id, order_no, status FROM orders o
+                     WHERE (status = 'processing') <> EXISTS (SELECT 1 FROM payments p
+                       WHERE p.merchant_id = o.merchant_id AND p.order_no = o.order_no
+                         AND p.status = 'processing')",
+    },
+    Rule {
+        invariant: "8: every number that goes to a channel is of one payment or refund, and the other way round",
+        violations: "SELECT c.subject_id, m.id, c.number FROM channel_calls c
+                     FULL JOIN (SELECT payment_id AS id, amount FROM payments WHERE channel <> 'wallet'
+                                UNION ALL SELECT r.refund_id, r.amount FROM refunds r
+                                JOIN payments p ON p.payment_id = r.payment_id
+                                WHERE p.channel <> 'wallet') m
+                       ON m.id = c.subject_id AND m.amount = c.amount
+                     WHERE c.subject_id IS NULL OR m.id IS NULL",
+    },
+    Rule {
+        invariant: "9: what is processing is to be asked for at the channel, and nothing else is",
+        violations: "SELECT c.subject_id, m.status, c.settled_at FROM channel_calls c
+                     JOIN (SELECT payment_id AS id, status FROM payments
+                           UNION ALL SELECT refund_id, status FROM refunds) m ON m.id = c.subject_id
+                     WHERE (m.status = 'processing') <> (c.settled_at IS NULL)",
+    },
+    Rule {
+        invariant: "2: whoever began something at a channel has a final answer if and only if it ended",
+        violations: "SELECT o.merchant_id, o.idempotency_key, response_status FROM operations o
+                     LEFT JOIN channel_calls c ON c.subject_id = o.subject_id
+                     WHERE o.operation IN ('order.pay_begin', 'order.refund_begin')
+                       AND (response_status = 102) IS NOT (c.settled_at IS NULL)",
+    },
+    Rule {
+        invariant: "8: money that came too late is refunded, or its refund is under way",
+        violations: "SELECT merchant_id, subject_id, reference FROM journal j
+                     WHERE operation = 'payment.late' AND NOT EXISTS (SELECT 1 FROM refunds r
+                       WHERE r.merchant_id = j.merchant_id AND r.refund_no = j.reference
+                         AND r.payment_id = j.subject_id)",
     },
     Rule {
         invariant: "2: one grant for a user in an activity",
@@ -315,7 +383,7 @@ struct Gate {
     attempt: &'static str,
 }
 
-const GATES: [Gate; 6] = [
+const GATES: [Gate; 9] = [
     Gate {
         name: "1: a second live payment for an order",
         rows: "SELECT 1 FROM payments WHERE status = 'succeeded'",
@@ -331,6 +399,24 @@ const GATES: [Gate; 6] = [
             "INSERT INTO payments SELECT 'pay_second', merchant_id, order_no, request_no, channel,
                     amount, currency, 'failed', failure_code, created_at, updated_at
                   FROM payments LIMIT 1",
+    },
+    Gate {
+        name: "2: a payment that ends twice",
+        rows: "SELECT 1 FROM payments WHERE status = 'succeeded'",
+        attempt: "UPDATE payments SET status = 'failed' WHERE status = 'succeeded'",
+    },
+    Gate {
+        name: "2: a refund that ends twice",
+        rows: "SELECT 1 FROM refunds WHERE status = 'succeeded'",
+        attempt: "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
+    },
+    Gate {
+        name: "8: a second call with a number at a channel",
+        rows: "SELECT 1 FROM channel_calls",
+        attempt: "INSERT INTO channel_calls SELECT 'second', kind, channel, number, charge_number,
+                    merchant_id, order_no, NULL, amount, currency, payment_method, channel_ref,
+                    client_secret, owner, lease_until, attempts, last_error, created_at, settled_at
+                  FROM channel_calls LIMIT 1",
     },
     Gate {
         name: "2: a second operation with a key",

@@ -1,0 +1,130 @@
+//! What answers mean: nothing but a clear one settles anything.
+
+use super::*;
+
+pub(super) fn call(kind: CallKind) -> ChannelCall {
+    let id = |text: &str| Identifier::try_from(text.to_owned()).unwrap();
+    ChannelCall {
+        subject_id: "pay_1".to_owned(),
+        kind,
+        channel: "http".to_owned(),
+        number: "m~1".to_owned(),
+        charge_number: "m~1".to_owned(),
+        merchant: id("m"),
+        order_no: id("o"),
+        request_no: id("1"),
+        idempotency_key: None,
+        amount: 10.try_into().unwrap(),
+        currency: "EUR".to_owned().try_into().unwrap(),
+        payment_method: None,
+        channel_ref: None,
+        owner: None,
+        lease_until: Timestamp::from_millis(0),
+        created_at: Timestamp::from_millis(0),
+        settled: false,
+    }
+}
+
+fn answer(status: u16, body: &str) -> Answer {
+    Answer {
+        status,
+        body: body.as_bytes().to_vec(),
+    }
+}
+
+fn outcome(kind: CallKind, status: u16, body: &str) -> Outcome {
+    read(&call(kind), &answer(status, body))
+}
+
+#[test]
+fn a_clear_answer_settles() {
+    let succeeded = r#"{"request_no":"m~1","status":"succeeded","charge_id":"ch_1","more":1}"#;
+    for status in [200, 201] {
+        let channel_ref = Some("ch_1".to_owned());
+        assert_eq!(
+            outcome(CallKind::Charge, status, succeeded),
+            Outcome::Settled(Settlement::Succeeded { channel_ref })
+        );
+    }
+    for status in [200, 402] {
+        let declined = r#"{"request_no":"m~1","status":"declined","code":"card_declined"}"#;
+        let Outcome::Settled(Settlement::Declined { code, .. }) =
+            outcome(CallKind::Charge, status, declined)
+        else {
+            panic!("{status}")
+        };
+        assert_eq!(code, DeclineCode::CardDeclined);
+    }
+    let refund = r#"{"refund_no":"m~1","request_no":"m~0","status":"succeeded"}"#;
+    assert!(matches!(
+        outcome(CallKind::Refund, 200, refund),
+        Outcome::Settled(_)
+    ));
+}
+
+#[test]
+fn anything_else_is_unknown() {
+    let succeeded = r#"{"request_no":"m~1","status":"succeeded"}"#;
+    for (status, body) in [
+        (200, "<html>"),
+        (200, ""),
+        (200, "{}"),
+        (200, r#"{"request_no":"m~1","status":"processing"}"#),
+        (200, r#"{"request_no":"m~1","status":"refunded"}"#),
+        (200, r#"{"request_no":"m~2","status":"succeeded"}"#),
+        (200, r#"{"status":"succeeded"}"#),
+        (402, succeeded),
+        (301, succeeded),
+        (401, succeeded),
+        (404, succeeded),
+        (409, succeeded),
+        (429, succeeded),
+        (500, succeeded),
+        (503, succeeded),
+    ] {
+        let found = outcome(CallKind::Charge, status, body);
+        assert!(
+            matches!(found, Outcome::Unknown(_)),
+            "{status} {body} {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_request_is_a_decline_unless_the_number_is_taken() {
+    for body in ["", r#"{"code":"refund_exceeds_charge"}"#] {
+        let found = refused(&answer(422, body));
+        assert!(
+            matches!(found, Outcome::Settled(Settlement::Declined { .. })),
+            "{body}"
+        );
+    }
+    let taken = refused(&answer(422, r#"{"code":"idempotency_key_reused"}"#));
+    assert!(matches!(taken, Outcome::Unknown(_)));
+}
+
+#[test]
+fn events_name_what_they_are_about() {
+    let of = |body: &str| event("evt_1", body.as_bytes());
+    let news = of(r#"{"type":"charge.updated","data":{"request_no":"m~1","status":"succeeded"}}"#);
+    let news = news.unwrap().news.unwrap();
+    assert_eq!((news.kind, news.number.as_str()), (CallKind::Charge, "m~1"));
+    assert!(news.settlement.is_some());
+    let news = of(
+        r#"{"type":"refund.updated","data":{"refund_no":"m~2","request_no":"m~1","status":"processing"}}"#,
+    );
+    let news = news.unwrap().news.unwrap();
+    assert_eq!((news.kind, news.number.as_str()), (CallKind::Refund, "m~2"));
+    assert_eq!(news.settlement, None);
+    assert_eq!(
+        of(r#"{"type":"charge.disputed","data":{}}"#).unwrap().news,
+        None
+    );
+    for bad in [
+        "",
+        "{}",
+        r#"{"type":"charge.updated","data":{"status":"succeeded"}}"#,
+    ] {
+        assert_eq!(of(bad).unwrap_err().code, Code::BodyInvalid, "{bad}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Outside payment channels behind one trait. Everything is asked for under a number of ours that never
+//! changes, so asking again is safe; an answer that is not clear is no answer (invariant 8).
+//!
+//! Nothing here knows orders or the database: `settlement` makes use of what a channel says.
+
+mod client;
+mod http;
+mod signature;
+mod stripe;
+
+use ::http::HeaderMap;
+use futures::future::BoxFuture;
+
+use self::client::Client;
+use self::http::HttpChannel;
+use self::stripe::StripeChannel;
+use crate::config::{ChannelConfig, ChannelKind};
+use crate::domain::{CallKind, ChannelCall, Problem, Settlement, Timestamp};
+
+/// What a channel says about a charge or a refund.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is over, one way or the other.
+    Settled(Settlement),
+    /// Nobody knows: it may have happened, or may still. It is looked up later, and never guessed.
+    Unknown(Unknown),
+    /// The channel has no trace of the number: asking for it is safe.
+    NotFound,
+}
+
+/// Why the outcome is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unknown {
+    /// For the operator.
+    pub why: String,
+    /// What the customer's browser needs to go on, where the channel waits for the customer.
+    pub client_secret: Option<String>,
+}
+
+impl Outcome {
+    fn unknown(why: impl Into<String>) -> Self {
+        Self::Unknown(Unknown {
+            why: why.into(),
+            client_secret: None,
+        })
+    }
+}
+
+/// What a channel reports by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelEvent {
+    /// The channel's identifier, the same in every repetition.
+    pub id: String,
+    /// `None` where it is about something else.
+    pub news: Option<News>,
+}
+
+/// News about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    pub kind: CallKind,
+    /// Our number.
+    pub number: String,
+    /// `None` while it is not over.
+    pub settlement: Option<Settlement>,
+}
+
+/// A payment channel. An adapter implements these five; none of them tries again by itself.
+pub trait Channel: Send + Sync {
+    /// Asks for a charge. Under a number that the channel knows, it answers what became of it.
+    fn charge<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome>;
+
+    /// Looks a charge up by its number.
+    fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome>;
+
+    /// Asks for a refund.
+    fn refund<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome>;
+
+    /// Looks a refund up by its number.
+    fn lookup_refund<'a>(&'a self, call: &'a ChannelCall, now: Timestamp)
+    -> BoxFuture<'a, Outcome>;
+
+    /// Reads a webhook.
+    ///
+    /// # Errors
+    ///
+    /// `signature_invalid`, and `body_invalid` for what was signed and cannot be read.
+    fn event(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<ChannelEvent, Problem>;
+}
+
+/// The adapter that the configuration names; `None` without a channel, or with one that is not complete.
+pub fn adapter(config: &ChannelConfig) -> Option<Box<dyn Channel>> {
+    let client = Client::new(config)?;
+    let secrets = config.webhook_secrets.clone();
+    Some(match config.kind {
+        ChannelKind::Wallet => return None,
+        ChannelKind::Http => Box::new(HttpChannel::new(client, secrets)),
+        ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets)),
+    })
+}

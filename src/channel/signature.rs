@@ -1,0 +1,161 @@
+//! Signatures of webhooks, over the raw body, compared in constant time. Several secrets may be valid at
+//! once, while they are changed.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::Mac;
+
+use crate::domain::{Code, Problem, Timestamp};
+use crate::outbound::mac;
+
+/// How far the time of an event may be from now, seconds.
+const TOLERANCE_SECONDS: u64 = 300;
+
+/// Checks the headers of the Standard Webhooks specification (version 1.0, symmetric):
+/// `webhook-signature` is a list of `v1,<base64>` over `<id>.<timestamp>.<body>`.
+pub(super) fn verify_standard(
+    secrets: &[Vec<u8>],
+    id: &str,
+    timestamp: &str,
+    signatures: &str,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), Problem> {
+    check_time(timestamp, now)?;
+    let signatures = signatures
+        .split(' ')
+        .filter_map(|signature| STANDARD.decode(signature.strip_prefix("v1,")?).ok());
+    check(
+        secrets,
+        &[id.as_bytes(), b".", timestamp.as_bytes(), b".", body],
+        signatures,
+    )
+}
+
+/// Checks the header `Stripe-Signature`: `t=<timestamp>,v1=<hexadecimal>[,v1=…]` over `<timestamp>.<body>`.
+pub(super) fn verify_stripe(
+    secrets: &[Vec<u8>],
+    header: &str,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), Problem> {
+    let parts = || {
+        header
+            .split(',')
+            .filter_map(|part| part.trim().split_once('='))
+    };
+    let timestamp = parts().find(|(name, _)| *name == "t");
+    let (_, timestamp) = timestamp.ok_or_else(|| invalid("the signature has no time"))?;
+    check_time(timestamp, now)?;
+    let signatures = parts()
+        .filter(|(name, _)| *name == "v1")
+        .filter_map(|(_, signature)| from_hex(signature));
+    check(secrets, &[timestamp.as_bytes(), b".", body], signatures)
+}
+
+fn check_time(timestamp: &str, now: Timestamp) -> Result<(), Problem> {
+    let seconds: i64 = timestamp
+        .parse()
+        .map_err(|_| invalid("the time of the signature is no number"))?;
+    let now = now.as_millis().div_euclid(1000);
+    if seconds.abs_diff(now) <= TOLERANCE_SECONDS {
+        Ok(())
+    } else {
+        Err(invalid(
+            "the time of the signature is not within five minutes",
+        ))
+    }
+}
+
+fn check(
+    secrets: &[Vec<u8>],
+    signed: &[&[u8]],
+    signatures: impl Iterator<Item = Vec<u8>>,
+) -> Result<(), Problem> {
+    for signature in signatures {
+        for secret in secrets {
+            let mut mac = mac(secret);
+            signed.iter().for_each(|part| mac.update(part));
+            if mac.verify_slice(&signature).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+    Err(invalid("no configured secret made this signature"))
+}
+
+/// The problem of a request that proves nothing.
+pub(super) fn invalid(detail: &str) -> Problem {
+    Problem::new(Code::SignatureInvalid, detail)
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    let bytes = digits.chunks_exact(2).map(|pair| {
+        let value = pair.iter().fold(0, |value, digit| (value << 4) | digit);
+        u8::try_from(value).unwrap_or(0)
+    });
+    Some(bytes.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    /// The test vector of the reference libraries of the Standard Webhooks specification.
+    #[test]
+    fn a_standard_signature_is_that_of_the_reference_libraries() {
+        let secret = STANDARD.decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let good = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        let secrets = [vec![7; 24], secret];
+        let verify = |signature: &str, body: &[u8], now| {
+            let (id, time) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330");
+            verify_standard(&secrets, id, time, signature, body, at(now)).is_ok()
+        };
+        let body = br#"{"test": 2432232314}"#;
+        for now in [1_614_265_330, 1_614_265_030, 1_614_265_630] {
+            assert!(verify(good, body, now));
+            assert!(verify(&format!("v1,AAAA v2,x {good}"), body, now));
+        }
+        assert!(!verify(good, body, 1_614_265_631));
+        assert!(!verify(good, body, 1_614_265_029));
+        assert!(!verify(good, b"{}", 1_614_265_330));
+        for bad in ["", "v1,", "v1,AAAA", good.strip_prefix("v1,").unwrap()] {
+            assert!(!verify(bad, body, 1_614_265_330), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_stripe_signature_is_over_time_and_body() {
+        let secrets = [b"whsec_old".to_vec(), b"whsec_test_secret".to_vec()];
+        let body = br#"{"id":"evt_1"}"#;
+        let mut mac = mac(b"whsec_test_secret");
+        mac.update(b"1614265330.");
+        mac.update(body);
+        let hex: String = mac
+            .finalize()
+            .into_bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let verify = |header: &str| verify_stripe(&secrets, header, body, at(1_614_265_400));
+        assert!(verify(&format!("t=1614265330,v1={hex}")).is_ok());
+        assert!(verify(&format!("t=1614265330,v1=00,v1={hex},v0=1")).is_ok());
+        for bad in [
+            String::new(),
+            format!("v1={hex}"),
+            format!("t=1614265331,v1={hex}"),
+            format!("t=1614265330,v0={hex}"),
+            format!("t=x,v1={hex}"),
+            "t=1614265330,v1=zz".to_owned(),
+        ] {
+            let problem = verify(&bad).unwrap_err();
+            assert_eq!(problem.code, Code::SignatureInvalid, "{bad}");
+        }
+    }
+}

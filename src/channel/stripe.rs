@@ -1,0 +1,443 @@
+//! Stripe: PaymentIntents, created and confirmed by one request whose `Idempotency-Key` is our number.
+//!
+//! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
+//! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
+//! Stripe. Search lags behind by up to a minute, which is no matter a day later.
+
+use ::http::{HeaderMap, Method};
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::client::{Answer, Client};
+use super::signature::{invalid, verify_stripe};
+use super::{Channel, ChannelEvent, News, Outcome, Unknown};
+use crate::domain::{CallKind, ChannelCall, Code, DeclineCode, Problem, Settlement, Timestamp};
+
+/// Until when a key is certainly remembered, milliseconds: an hour less than Stripe promises.
+const REMEMBERED_MS: i64 = 23 * 3_600_000;
+
+/// An account at Stripe.
+pub(super) struct StripeChannel {
+    client: Client,
+    webhook_secrets: Vec<Vec<u8>>,
+}
+
+/// A payment intent or a refund.
+#[derive(Deserialize)]
+struct Object {
+    id: String,
+    status: Option<String>,
+    client_secret: Option<String>,
+    last_payment_error: Option<StripeError>,
+    failure_reason: Option<String>,
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    request_no: Option<String>,
+    refund_no: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct StripeError {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    code: Option<String>,
+    decline_code: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    error: StripeError,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<Object>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    data: EventData,
+}
+
+#[derive(Deserialize)]
+struct EventData {
+    object: Value,
+}
+
+type Form = Vec<(&'static str, String)>;
+
+impl StripeChannel {
+    pub fn new(client: Client, webhook_secrets: Vec<Vec<u8>>) -> Self {
+        Self {
+            client,
+            webhook_secrets,
+        }
+    }
+
+    /// Creates an object, or repeats the first answer.
+    async fn create(&self, call: &ChannelCall, path: &str, form: Form) -> Result<Answer, Unknown> {
+        let body = serde_urlencoded::to_string(form).unwrap_or_default();
+        let request = self
+            .client
+            .request(Method::POST, path)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("idempotency-key", &call.number);
+        self.client.send(request, body).await
+    }
+
+    /// What became of the object that a repeated answer shows as it was at first.
+    async fn current(
+        &self,
+        path: &str,
+        answer: &Answer,
+        outcome: fn(&Object) -> Outcome,
+    ) -> Outcome {
+        let then = read(answer, outcome);
+        let Outcome::Unknown(_) = then else {
+            return then;
+        };
+        let Ok(Object { id, .. }) = serde_json::from_slice(&answer.body) else {
+            return then;
+        };
+        let request = self.client.request(Method::GET, &format!("{path}/{id}"));
+        match self.client.send(request, String::new()).await {
+            Ok(now) if now.status == 200 => read(&now, outcome),
+            Ok(now) => now.unclear(),
+            Err(unknown) => unknown.into(),
+        }
+    }
+
+    /// The objects of a list.
+    async fn list(&self, path: &str, query: Form) -> Result<Vec<Object>, Outcome> {
+        let query = serde_urlencoded::to_string(query).unwrap_or_default();
+        let request = self.client.request(Method::GET, &format!("{path}?{query}"));
+        let answer = self.client.send(request, String::new()).await?;
+        match serde_json::from_slice::<Page>(&answer.body) {
+            Ok(page) if answer.status == 200 => Ok(page.data),
+            _ => Err(answer.unclear()),
+        }
+    }
+
+    /// The payment intent of a number. Numbers are of `A-Z a-z 0-9 . _ : - ~`, so nothing needs escaping.
+    async fn search(&self, number: &str) -> Result<Option<Object>, Outcome> {
+        let query = vec![("query", format!("metadata['request_no']:'{number}'"))];
+        let found = self.list("/v1/payment_intents/search", query).await?;
+        let is_it = |object: &Object| object.metadata.request_no.as_deref() == Some(number);
+        Ok(found.into_iter().find(is_it))
+    }
+
+    /// The payment intent that a refund gives back.
+    async fn charged(&self, call: &ChannelCall) -> Result<String, Outcome> {
+        if let Some(id) = &call.channel_ref {
+            return Ok(id.clone());
+        }
+        let found = self.search(&call.charge_number).await?;
+        let found = found.ok_or_else(|| Outcome::unknown("the charge is not found yet"))?;
+        Ok(found.id)
+    }
+
+    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Unknown> {
+        self.create(call, "/v1/payment_intents", charge_form(call))
+            .await
+    }
+
+    async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
+        let form = vec![
+            ("payment_intent", self.charged(call).await?),
+            ("amount", call.amount.get().to_string()),
+            ("metadata[refund_no]", call.number.clone()),
+            ("metadata[order_no]", call.order_no.as_str().to_owned()),
+            ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
+        ];
+        Ok(self.create(call, "/v1/refunds", form).await?)
+    }
+
+    async fn find_refund(&self, call: &ChannelCall) -> Result<Option<Object>, Outcome> {
+        let query = vec![
+            ("payment_intent", self.charged(call).await?),
+            ("limit", "100".to_owned()),
+        ];
+        let found = self.list("/v1/refunds", query).await?;
+        let is_it = |object: &Object| object.metadata.refund_no.as_ref() == Some(&call.number);
+        Ok(found.into_iter().find(is_it))
+    }
+}
+
+impl Channel for StripeChannel {
+    fn charge<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            match self.create_charge(call).await {
+                Ok(answer) => read_charge(&answer),
+                Err(unknown) => unknown.into(),
+            }
+        })
+    }
+
+    fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if is_remembered(call, now) {
+                match self.create_charge(call).await {
+                    Ok(answer) if !says_nothing(&answer) => {
+                        let outcome = Object::charge_outcome;
+                        return self.current("/v1/payment_intents", &answer, outcome).await;
+                    }
+                    Ok(_) => {}
+                    Err(unknown) => return unknown.into(),
+                }
+            }
+            match self.search(&call.number).await {
+                Ok(Some(found)) => found.charge_outcome(),
+                Ok(None) => not_found(call, now),
+                Err(outcome) => outcome,
+            }
+        })
+    }
+
+    fn refund<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            match self.create_refund(call).await {
+                Ok(answer) => read_refund(&answer),
+                Err(outcome) => outcome,
+            }
+        })
+    }
+
+    fn lookup_refund<'a>(
+        &'a self,
+        call: &'a ChannelCall,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if is_remembered(call, now) {
+                match self.create_refund(call).await {
+                    Ok(answer) if !says_nothing(&answer) => {
+                        let outcome = Object::refund_outcome;
+                        return self.current("/v1/refunds", &answer, outcome).await;
+                    }
+                    Ok(_) => {}
+                    Err(outcome) => return outcome,
+                }
+            }
+            match self.find_refund(call).await {
+                Ok(Some(found)) => found.refund_outcome(),
+                Ok(None) => not_found(call, now),
+                Err(outcome) => outcome,
+            }
+        })
+    }
+
+    fn event(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<ChannelEvent, Problem> {
+        let header = headers.get("stripe-signature");
+        let header = header.and_then(|header| header.to_str().ok());
+        let header = header.ok_or_else(|| invalid("the header Stripe-Signature is missing"))?;
+        verify_stripe(&self.webhook_secrets, header, body, now)?;
+        event(body)
+    }
+}
+
+/// Whether repeating the request tells what became of the first.
+fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
+    now < call.created_at.plus_millis(REMEMBERED_MS)
+}
+
+/// Whether a repeated request says nothing about the first one: Stripe repeats its own failures too, and does not
+/// compare what an upgrade words differently. Then the metadata tell.
+fn says_nothing(answer: &Answer) -> bool {
+    let is_other_request = || {
+        let failure = serde_json::from_slice::<Failure>(&answer.body);
+        failure.is_ok_and(|failure| failure.error.kind.as_deref() == Some("idempotency_error"))
+    };
+    answer.status >= 500 || answer.status == 400 && is_other_request()
+}
+
+/// What it means that nothing bears the number. While Stripe remembers the key, the same request would only be
+/// answered with the same failure, and the search may lag behind.
+fn not_found(call: &ChannelCall, now: Timestamp) -> Outcome {
+    if is_remembered(call, now) {
+        Outcome::unknown("the channel failed, and shows no trace of the number yet")
+    } else {
+        Outcome::NotFound
+    }
+}
+
+fn charge_form(call: &ChannelCall) -> Form {
+    let mut form = vec![
+        ("amount", call.amount.get().to_string()),
+        ("currency", call.currency.code().to_ascii_lowercase()),
+        ("confirm", "true".to_owned()),
+        // A customer who has to act does so in this page and not at an address we would have to know.
+        ("automatic_payment_methods[enabled]", "true".to_owned()),
+        (
+            "automatic_payment_methods[allow_redirects]",
+            "never".to_owned(),
+        ),
+        ("metadata[request_no]", call.number.clone()),
+        ("metadata[order_no]", call.order_no.as_str().to_owned()),
+        ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
+    ];
+    if let Some(method) = &call.payment_method {
+        form.push(("payment_method", method.clone()));
+    }
+    form
+}
+
+fn read_charge(answer: &Answer) -> Outcome {
+    read(answer, Object::charge_outcome)
+}
+
+fn read_refund(answer: &Answer) -> Outcome {
+    read(answer, Object::refund_outcome)
+}
+
+fn read(answer: &Answer, outcome: fn(&Object) -> Outcome) -> Outcome {
+    match answer.status {
+        200 => match serde_json::from_slice::<Object>(&answer.body) {
+            Ok(object) => outcome(&object),
+            Err(_) => Outcome::unknown(format!("status {} without an object", answer.status)),
+        },
+        400 | 402 | 404 => match serde_json::from_slice::<Failure>(&answer.body) {
+            Ok(Failure { error }) => error.outcome(answer),
+            Err(_) => answer.unclear(),
+        },
+        // 401 and 403 are the operator's to mend, 409 is the same key at work, 429 and 5xx say nothing.
+        _ => answer.unclear(),
+    }
+}
+
+impl StripeError {
+    fn outcome(&self, answer: &Answer) -> Outcome {
+        match (answer.status, self.kind.as_deref()) {
+            (402, Some("card_error")) => Outcome::Settled(self.decline()),
+            // It was refused before anything happened, and would be again. The same key with other parameters
+            // has a type of its own, `idempotency_error`.
+            (400 | 404, Some("invalid_request_error")) => Outcome::Settled(self.decline()),
+            _ => answer.unclear(),
+        }
+    }
+
+    fn decline(&self) -> Settlement {
+        let said = self.decline_code.as_deref().or(self.code.as_deref());
+        let said = said.unwrap_or("no reason");
+        let code = match self.code.as_deref() {
+            Some(
+                "card_declined"
+                | "expired_card"
+                | "incorrect_cvc"
+                | "incorrect_number"
+                | "invalid_cvc"
+                | "invalid_number"
+                | "invalid_expiry_month"
+                | "invalid_expiry_year",
+            ) => DeclineCode::CardDeclined,
+            _ => DeclineCode::PaymentFailed,
+        };
+        Settlement::Declined {
+            code,
+            detail: format!("the channel says {said}"),
+        }
+    }
+}
+
+impl Object {
+    fn charge_outcome(&self) -> Outcome {
+        match self.charge_settlement() {
+            Some(settlement) => Outcome::Settled(settlement),
+            None => Outcome::Unknown(Unknown {
+                why: format!(
+                    "the channel says {}",
+                    self.status.as_deref().unwrap_or("nothing")
+                ),
+                client_secret: (self.status.as_deref() == Some("requires_action"))
+                    .then(|| self.client_secret.clone())
+                    .flatten(),
+            }),
+        }
+    }
+
+    fn charge_settlement(&self) -> Option<Settlement> {
+        match self.status.as_deref()? {
+            "succeeded" => Some(Settlement::Succeeded {
+                channel_ref: Some(self.id.clone()),
+            }),
+            "requires_payment_method" => self.last_payment_error.as_ref().map(StripeError::decline),
+            "canceled" => Some(Settlement::Declined {
+                code: DeclineCode::PaymentFailed,
+                detail: "the channel says canceled".to_owned(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn refund_outcome(&self) -> Outcome {
+        match self.refund_settlement() {
+            Some(settlement) => Outcome::Settled(settlement),
+            None => Outcome::unknown("the channel is processing it"),
+        }
+    }
+
+    fn refund_settlement(&self) -> Option<Settlement> {
+        match self.status.as_deref()? {
+            "succeeded" => Some(Settlement::Succeeded { channel_ref: None }),
+            status @ ("failed" | "canceled") => {
+                let said = self.failure_reason.as_deref().unwrap_or(status);
+                Some(Settlement::Declined {
+                    code: DeclineCode::PaymentFailed,
+                    detail: format!("the channel says {said}"),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An event whose signature was checked. What bears no number of ours is of no concern: the account may have
+/// other uses.
+fn event(body: &[u8]) -> Result<ChannelEvent, Problem> {
+    let invalid = |error: serde_json::Error| Problem::at(Code::BodyInvalid, "", error.to_string());
+    let event: Event = serde_json::from_slice(body).map_err(invalid)?;
+    let kind = match event.kind.split_once('.') {
+        Some(("payment_intent", _)) => CallKind::Charge,
+        Some(("refund", _)) => CallKind::Refund,
+        _ => {
+            return Ok(ChannelEvent {
+                id: event.id,
+                news: None,
+            });
+        }
+    };
+    let object: Object = serde_json::from_value(event.data.object).map_err(invalid)?;
+    let (number, settlement) = match kind {
+        CallKind::Charge => (
+            object.metadata.request_no.clone(),
+            object.charge_settlement(),
+        ),
+        CallKind::Refund => (
+            object.metadata.refund_no.clone(),
+            object.refund_settlement(),
+        ),
+    };
+    Ok(ChannelEvent {
+        id: event.id,
+        news: number.map(|number| News {
+            kind,
+            number,
+            settlement,
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests;

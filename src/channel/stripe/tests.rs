@@ -1,0 +1,177 @@
+//! What Stripe's answers mean, and what it is asked.
+
+use super::*;
+use crate::domain::Identifier;
+
+fn call() -> ChannelCall {
+    let id = |text: &str| Identifier::try_from(text.to_owned()).unwrap();
+    ChannelCall {
+        subject_id: "pay_1".to_owned(),
+        kind: CallKind::Charge,
+        channel: "stripe".to_owned(),
+        number: "m~1".to_owned(),
+        charge_number: "m~1".to_owned(),
+        merchant: id("m"),
+        order_no: id("o"),
+        request_no: id("1"),
+        idempotency_key: None,
+        amount: 1999.try_into().unwrap(),
+        currency: "EUR".to_owned().try_into().unwrap(),
+        payment_method: Some("pm_card_visa".to_owned()),
+        channel_ref: None,
+        owner: None,
+        lease_until: Timestamp::from_millis(0),
+        created_at: Timestamp::from_millis(0),
+        settled: false,
+    }
+}
+
+fn charge(status: u16, body: &str) -> Outcome {
+    read_charge(&Answer {
+        status,
+        body: body.as_bytes().to_vec(),
+    })
+}
+
+fn declined_with(outcome: Outcome) -> DeclineCode {
+    match outcome {
+        Outcome::Settled(Settlement::Declined { code, .. }) => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
+    let form = serde_urlencoded::to_string(charge_form(&call())).unwrap();
+    for part in [
+        "amount=1999",
+        "currency=eur",
+        "confirm=true",
+        "payment_method=pm_card_visa",
+        "metadata%5Brequest_no%5D=m%7E1",
+        "metadata%5Border_no%5D=o",
+        "metadata%5Bmerchant_id%5D=m",
+    ] {
+        assert!(form.split('&').any(|pair| pair == part), "{part}: {form}");
+    }
+}
+
+#[test]
+fn a_payment_intent_that_is_over_settles() {
+    let channel_ref = Some("pi_1".to_owned());
+    assert_eq!(
+        charge(
+            200,
+            r#"{"id":"pi_1","object":"payment_intent","status":"succeeded","metadata":{}}"#
+        ),
+        Outcome::Settled(Settlement::Succeeded { channel_ref })
+    );
+    let declined = r#"{"error":{"type":"card_error","code":"card_declined","decline_code":"generic_decline"}}"#;
+    assert_eq!(
+        declined_with(charge(402, declined)),
+        DeclineCode::CardDeclined
+    );
+    let other = r#"{"error":{"type":"card_error","code":"processing_error"}}"#;
+    assert_eq!(
+        declined_with(charge(402, other)),
+        DeclineCode::PaymentFailed
+    );
+    let invalid = r#"{"error":{"type":"invalid_request_error","code":"resource_missing"}}"#;
+    assert_eq!(
+        declined_with(charge(400, invalid)),
+        DeclineCode::PaymentFailed
+    );
+    assert_eq!(
+        declined_with(charge(200, r#"{"id":"pi_1","status":"canceled"}"#)),
+        DeclineCode::PaymentFailed
+    );
+}
+
+#[test]
+fn anything_else_is_unknown() {
+    let card_error = r#"{"error":{"type":"card_error","code":"card_declined"}}"#;
+    for (status, body) in [
+        (200, "<html>"),
+        (200, r#"{"id":"pi_1","status":"processing"}"#),
+        (200, r#"{"id":"pi_1","status":"requires_payment_method"}"#),
+        (400, r#"{"error":{"type":"idempotency_error"}}"#),
+        (401, card_error),
+        (402, "{}"),
+        (409, card_error),
+        (429, card_error),
+        (500, card_error),
+    ] {
+        let found = charge(status, body);
+        assert!(
+            matches!(found, Outcome::Unknown(_)),
+            "{status} {body} {found:?}"
+        );
+    }
+}
+
+/// The customer has to act: the secret is for their browser, and only then.
+#[test]
+fn what_the_customer_needs_is_passed_on() {
+    let secret = |status: &str| {
+        let body = format!(r#"{{"id":"pi_1","status":"{status}","client_secret":"s"}}"#);
+        match charge(200, &body) {
+            Outcome::Unknown(unknown) => unknown.client_secret,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(secret("requires_action").as_deref(), Some("s"));
+    assert_eq!(secret("processing"), None);
+}
+
+#[test]
+fn a_key_is_repeated_while_stripe_remembers_it() {
+    let after = |hours: i64| is_remembered(&call(), Timestamp::from_millis(hours * 3_600_000));
+    assert!(after(0) && after(22));
+    assert!(!after(23) && !after(48));
+}
+
+/// What the first request became of is then looked for by its metadata.
+#[test]
+fn some_answers_say_nothing_about_the_first_request() {
+    let says_nothing = |status: u16, body: &str| {
+        let body = body.as_bytes().to_vec();
+        says_nothing(&Answer { status, body })
+    };
+    assert!(says_nothing(500, ""));
+    assert!(says_nothing(
+        400,
+        r#"{"error":{"type":"idempotency_error"}}"#
+    ));
+    assert!(!says_nothing(
+        400,
+        r#"{"error":{"type":"invalid_request_error"}}"#
+    ));
+    assert!(!says_nothing(402, r#"{"error":{"type":"card_error"}}"#));
+    assert!(!says_nothing(200, r#"{"id":"pi_1","status":"succeeded"}"#));
+}
+
+#[test]
+fn events_are_about_what_bears_our_number() {
+    let of = |kind: &str, object: &str| {
+        let body = format!(r#"{{"id":"evt_1","type":"{kind}","data":{{"object":{object}}}}}"#);
+        event(body.as_bytes()).unwrap().news
+    };
+    let paid = r#"{"id":"pi_1","status":"succeeded","metadata":{"request_no":"m~1"}}"#;
+    let news = of("payment_intent.succeeded", paid).unwrap();
+    assert_eq!((news.kind, news.number.as_str()), (CallKind::Charge, "m~1"));
+    assert!(matches!(
+        news.settlement,
+        Some(Settlement::Succeeded { .. })
+    ));
+    let failed = r#"{"id":"pi_1","status":"requires_payment_method","metadata":{"request_no":"m~1"},
+                     "last_payment_error":{"type":"card_error","code":"card_declined"}}"#;
+    let news = of("payment_intent.payment_failed", failed).unwrap();
+    assert!(matches!(news.settlement, Some(Settlement::Declined { .. })));
+    let refund = r#"{"id":"re_1","status":"succeeded","metadata":{"refund_no":"m~2"}}"#;
+    assert_eq!(of("refund.updated", refund).unwrap().kind, CallKind::Refund);
+    assert_eq!(
+        of("payment_intent.created", r#"{"id":"pi_1","metadata":{}}"#),
+        None
+    );
+    assert_eq!(of("customer.created", r#"{"anything":1}"#), None);
+}
