@@ -82,7 +82,7 @@ fn router(config: Config) -> Router {
 }
 
 /// Every path and what answers there. `openapi.json` documents the same.
-fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 28] {
+fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 30] {
     use routes::*;
     [
         ("/v1/tokens", post(tokens::issue)),

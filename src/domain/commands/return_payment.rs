@@ -3,7 +3,6 @@
 
 use serde_json::json;
 
-use super::order_subject;
 use crate::domain::{
     Code, Command, Decision, Given, Identifier, Lookup, Operation, PaymentStatus, Problem, Snapshot,
 };
@@ -28,10 +27,6 @@ impl Command for ReturnPayment {
             request_no: Some(&self.request_no),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::order_subject;
 use crate::domain::{
     Code, Command, Decision, Given, Identifier, Lookup, Operation, OrderEvent, PaymentStatus,
     Problem, Refund, RefundStatus, Settlement, Snapshot,
@@ -29,10 +28,6 @@ impl Command for SettleRefund {
             request_no: Some(&self.request_no),
             ..Lookup::default()
         }
-    }
-
-    fn subject(&self) -> Option<String> {
-        Some(order_subject(&self.refund.order_no))
     }
 
     fn decide(&self, snapshot: &Snapshot, given: &Given) -> Decision {
