@@ -95,7 +95,13 @@ impl Event {
         Ok(answer.status().as_u16())
     }
 
-    fn headers(&self, secret: &str, seconds: u64, payload: &str) -> Vec<(&'static str, String)> {
+    /// The headers that sign a payload, sent at a time in seconds.
+    pub fn headers(
+        &self,
+        secret: &str,
+        seconds: u64,
+        payload: &str,
+    ) -> Vec<(&'static str, String)> {
         match self.surface {
             Surface::Http => {
                 let key = secret.strip_prefix("whsec_").unwrap_or(secret);
