@@ -483,6 +483,33 @@ async fn a_charge_whose_key_value_entries_are_gone_is_found_all_the_same() {
     }
 }
 
+/// Contract, Routes: an event out of a queue charges once, however often it is delivered.
+#[tokio::test]
+async fn a_charge_out_of_a_queue_is_under_way_until_a_redelivery_hears_its_end() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for outcome in outcomes() {
+            let order_no = till.order(100).await;
+            let event = json!({
+                "specversion": "1.0", "source": "/queues/checkout", "id": fresh("event"),
+                "type": "payonce.order.pay", "subject": order_no,
+                "data": {"amount": 100, "payment_method": "pm_card_visa"},
+            });
+            let delivery = till.shop().post("/v1/events");
+            let media_type = "application/cloudevents+json";
+            let delivery = delivery.bytes(media_type, event.to_string().as_bytes());
+            till.channel
+                .script(Call::Charge, [step(&outcome, Fault::Drop)]);
+            unknown(&delivery.clone().send().await);
+            let what = format!("{surface:?}, {outcome:?}");
+            let last = till.recover(&delivery, Recovery::Retry, &what).await;
+            assert_eq!(last.status == 200, outcome.is_success());
+            assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
+        }
+        till.books_agree();
+    }
+}
+
 /// Where there is a channel, the wallet still pays by itself, and gets its refunds.
 #[tokio::test]
 async fn a_payment_from_the_wallet_never_meets_the_channel() {
