@@ -3,7 +3,8 @@
 //! `POST /charges` and `POST /refunds` with the header `Idempotency-Key`, which is the number in the body;
 //! `GET /charges/{request_no}` and `GET /refunds/{refund_no}`, 404 where the number is not known. Answers have
 //! `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may come as 402. A `POST` that
-//! is answered 400 or 422 was refused for good before anything happened. Everything else is unknown.
+//! is answered 400 or 422 with a `code` was refused for good before anything happened. Everything else is
+//! unknown.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -159,15 +160,17 @@ fn refused(answer: &Answer) -> Outcome {
     struct Refusal {
         code: String,
     }
-    let said = serde_json::from_slice::<Refusal>(&answer.body).map(|refusal| refusal.code);
-    let said = said.unwrap_or_else(|_| format!("status {}", answer.status));
+    let Ok(Refusal { code }) = serde_json::from_slice(&answer.body) else {
+        // The word of a proxy, not of the gateway.
+        return answer.unclear();
+    };
     // Something else has this number: nothing is known about this.
-    if said.starts_with("idempotency") {
-        return Outcome::unknown(said);
+    if code.starts_with("idempotency") {
+        return Outcome::unknown(code);
     }
     Outcome::Settled(Settlement::Declined {
         code: DeclineCode::PaymentFailed,
-        detail: format!("the channel says {said}"),
+        detail: format!("the channel says {code}"),
     })
 }
 
