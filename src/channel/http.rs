@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Answer, Client};
 use super::signature::{invalid, verify_standard};
-use super::{Channel, ChannelEvent, News, Outcome};
+use super::{Channel, ChannelEvent, News, Outcome, code};
 use crate::domain::{
     Amount, CallKind, ChannelCall, Code, Currency, DeclineCode, Identifier, Problem, Settlement,
     Timestamp,
@@ -160,17 +160,18 @@ fn refused(answer: &Answer) -> Outcome {
     struct Refusal {
         code: String,
     }
-    let Ok(Refusal { code }) = serde_json::from_slice(&answer.body) else {
+    let refusal = serde_json::from_slice::<Refusal>(&answer.body).ok();
+    let Some(said) = refusal.as_ref().and_then(|refusal| code(&refusal.code)) else {
         // The word of a proxy, not of the gateway.
         return answer.unclear();
     };
     // Something else has this number: nothing is known about this.
-    if code.starts_with("idempotency") {
-        return Outcome::unknown(code);
+    if said.starts_with("idempotency") {
+        return Outcome::unknown(said);
     }
     Outcome::Settled(Settlement::Declined {
         code: DeclineCode::PaymentFailed,
-        detail: format!("the channel says {code}"),
+        detail: format!("the channel says {said}"),
     })
 }
 
@@ -204,7 +205,7 @@ impl Shown {
                 channel_ref: self.charge_id,
             }),
             Status::Declined => {
-                let said = self.code.as_deref().unwrap_or("declined");
+                let said = self.code.as_deref().and_then(code).unwrap_or("declined");
                 let code = match said {
                     "payment_failed" | "processing_error" | "authentication_required" => {
                         DeclineCode::PaymentFailed

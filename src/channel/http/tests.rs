@@ -114,6 +114,8 @@ fn a_refusal_without_a_code_is_unknown() {
             r#"{"error":"bad request"}"#,
             r#"{"code":null}"#,
             r#"{"code":400}"#,
+            r#"{"code":""}"#,
+            r#"{"code":"Request blocked, call +1 555 0100"}"#,
             r#""refund_exceeds_charge""#,
             r#"{"code":"refund_exceeds_charge""#,
         ] {

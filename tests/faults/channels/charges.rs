@@ -244,6 +244,30 @@ async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
     }
 }
 
+/// Invariants 8 and 9: Stripe may refuse a repeated request before it looks at the key. The first one, if it
+/// arrived, is found all the same; if not, the refusal counts when the search cannot lag behind any more.
+#[tokio::test]
+async fn a_repeated_request_that_is_refused_is_looked_for() {
+    let till = Till::open(Surface::Stripe);
+    for by in RECOVERIES {
+        for (lost, status) in [(Fault::Drop, 200), (Fault::Refuse, 402)] {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [lost]);
+            unknown(&call.clone().send().await);
+            let sql = "UPDATE channel_calls SET payment_method = '' WHERE settled_at IS NULL";
+            till.site.connect().execute(sql, []).unwrap();
+            till.channel.forget_keys();
+            if lost == Fault::Refuse {
+                unknown(&now(&call).await);
+            }
+            let what = format!("{by:?}, {lost:?}");
+            till.recover(&call, by, &what).await.status(status);
+        }
+    }
+    till.books_agree();
+}
+
 /// Invariants 8 and 9: while the channel cannot be reached nothing is guessed, by nobody.
 #[tokio::test]
 async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
