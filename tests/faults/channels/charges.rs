@@ -56,6 +56,35 @@ async fn a_charge_pays_the_order_and_its_retry_is_a_replay() {
     }
 }
 
+/// Contract, Routes: the short route charges like the long one, and a card is a card on both.
+#[tokio::test]
+async fn a_checkout_form_charges_the_card_that_it_names() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        let shop = till.shop();
+        let order_no = till.order(100).await;
+        let form = json!({
+            "token": shop.token().await, "order_no": order_no, "request_no": fresh("r"),
+            "amount": 100, "payment_method": "pm_card_visa",
+        });
+        let submit = shop.post("/v1/pay").json(&form);
+        till.channel.script(Call::Charge, [Fault::Drop]);
+        unknown(&submit.clone().send().await);
+        let what = format!("{surface:?}");
+        till.recover(&submit, Recovery::Retry, &what).await.ok(200);
+        let book = till.channel.book();
+        let asked: Vec<_> = book
+            .charges_of(&order_no)
+            .map(|charge| &charge.asked)
+            .collect();
+        let [asked] = asked.as_slice() else {
+            panic!("{book:?}");
+        };
+        assert_eq!(asked.payment_method.as_deref(), Some("pm_card_visa"));
+        till.books_agree();
+    }
+}
+
 /// Invariant 2: a decline is final for its key; another attempt needs, and gets, another one.
 #[tokio::test]
 async fn a_decline_is_final_for_its_key_and_another_key_tries_again() {
