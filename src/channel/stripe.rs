@@ -148,15 +148,15 @@ impl StripeChannel {
         Ok(found.id)
     }
 
-    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Unknown> {
-        self.create(call, "/v1/payment_intents", charge_form(call))
-            .await
+    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
+        let form = charge_form(call)?;
+        Ok(self.create(call, "/v1/payment_intents", form).await?)
     }
 
     async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
         let form = vec![
             ("payment_intent", self.charged(call).await?),
-            ("amount", call.amount.get().to_string()),
+            ("amount", units(call)?.to_string()),
             ("metadata[refund_no]", call.number.clone()),
             ("metadata[order_no]", call.order_no.as_str().to_owned()),
             ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
@@ -180,7 +180,7 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             match self.create_charge(call).await {
                 Ok(answer) => read_charge(&answer),
-                Err(unknown) => unknown.into(),
+                Err(outcome) => outcome,
             }
         })
     }
@@ -195,7 +195,7 @@ impl Channel for StripeChannel {
                         return self.current("/v1/payment_intents", &answer, outcome).await;
                     }
                     Ok(answer) => repeated = Some(answer),
-                    Err(unknown) => return unknown.into(),
+                    Err(outcome) => return outcome,
                 }
             }
             match self.search(&call.number).await {
@@ -284,9 +284,30 @@ fn no_trace(call: &ChannelCall, now: Timestamp, repeated: Option<&Answer>) -> Ou
     }
 }
 
-fn charge_form(call: &ChannelCall) -> Form {
+/// The amount as Stripe counts it: in the minor unit of ISO 4217, with the exceptions of
+/// <https://docs.stripe.com/currencies>.
+fn units(call: &ChannelCall) -> Result<i64, Outcome> {
+    let amount = call.amount.get();
+    let units = match call.currency.code() {
+        // No minor unit, but counted in hundredths there.
+        "ISK" | "UGX" => amount.checked_mul(100),
+        // Two decimals, but counted in whole ones there.
+        "MGA" => amount
+            .checked_div(100)
+            .filter(|_| amount.checked_rem(100) == Some(0)),
+        _ => Some(amount),
+    };
+    units.ok_or_else(|| {
+        Outcome::Settled(Settlement::Declined {
+            code: DeclineCode::PaymentFailed,
+            detail: format!("the channel takes no fractions of {}", call.currency.code()),
+        })
+    })
+}
+
+fn charge_form(call: &ChannelCall) -> Result<Form, Outcome> {
     let mut form = vec![
-        ("amount", call.amount.get().to_string()),
+        ("amount", units(call)?.to_string()),
         ("currency", call.currency.code().to_ascii_lowercase()),
         ("confirm", "true".to_owned()),
         // A customer who has to act does so in this page and not at an address we would have to know.
@@ -302,7 +323,7 @@ fn charge_form(call: &ChannelCall) -> Form {
     if let Some(method) = &call.payment_method {
         form.push(("payment_method", method.clone()));
     }
-    form
+    Ok(form)
 }
 
 fn read_charge(answer: &Answer) -> Outcome {

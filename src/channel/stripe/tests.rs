@@ -42,7 +42,7 @@ fn declined_with(outcome: Outcome) -> DeclineCode {
 
 #[test]
 fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
-    let form = serde_urlencoded::to_string(charge_form(&call())).unwrap();
+    let form = serde_urlencoded::to_string(charge_form(&call()).unwrap()).unwrap();
     for part in [
         "amount=1999",
         "currency=eur",
@@ -54,6 +54,30 @@ fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
     ] {
         assert!(form.split('&').any(|pair| pair == part), "{part}: {form}");
     }
+}
+
+/// Three currencies have another minor unit at Stripe than in ISO 4217.
+#[test]
+fn the_amount_is_counted_as_stripe_counts() {
+    let asked = |amount: i64, currency: &str| {
+        units(&ChannelCall {
+            amount: amount.try_into().unwrap(),
+            currency: currency.to_owned().try_into().unwrap(),
+            ..call()
+        })
+    };
+    for (amount, currency, counted) in [
+        (1999, "EUR", 1999),
+        (500, "JPY", 500),
+        (5120, "KWD", 5120),
+        (5, "ISK", 500),
+        (5, "UGX", 500),
+        (500, "MGA", 5),
+    ] {
+        assert_eq!(asked(amount, currency), Ok(counted), "{currency}");
+    }
+    let fraction = asked(550, "MGA").unwrap_err();
+    assert_eq!(declined_with(fraction), DeclineCode::PaymentFailed);
 }
 
 #[test]
