@@ -3,7 +3,8 @@
 //! `POST /charges` and `POST /refunds` with the header `Idempotency-Key`, which is the number in the body;
 //! `GET /charges/{request_no}` and `GET /refunds/{refund_no}`, 404 where the number is not known. Answers have
 //! `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may come as 402. A `POST` that
-//! is answered 400 or 422 was refused for good before anything happened. Everything else is unknown.
+//! is answered 400 or 422 with a `code` was refused for good before anything happened. Everything else is
+//! unknown.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Answer, Client};
 use super::signature::{invalid, verify_standard};
-use super::{Channel, ChannelEvent, News, Outcome};
+use super::{Channel, ChannelEvent, News, Outcome, code};
 use crate::domain::{
     Amount, CallKind, ChannelCall, Code, Currency, DeclineCode, Identifier, Problem, Settlement,
     Timestamp,
@@ -159,8 +160,11 @@ fn refused(answer: &Answer) -> Outcome {
     struct Refusal {
         code: String,
     }
-    let said = serde_json::from_slice::<Refusal>(&answer.body).map(|refusal| refusal.code);
-    let said = said.unwrap_or_else(|_| format!("status {}", answer.status));
+    let refusal = serde_json::from_slice::<Refusal>(&answer.body).ok();
+    let Some(said) = refusal.as_ref().and_then(|refusal| code(&refusal.code)) else {
+        // The word of a proxy, not of the gateway.
+        return answer.unclear();
+    };
     // Something else has this number: nothing is known about this.
     if said.starts_with("idempotency") {
         return Outcome::unknown(said);
@@ -201,7 +205,7 @@ impl Shown {
                 channel_ref: self.charge_id,
             }),
             Status::Declined => {
-                let said = self.code.as_deref().unwrap_or("declined");
+                let said = self.code.as_deref().and_then(code).unwrap_or("declined");
                 let code = match said {
                     "payment_failed" | "processing_error" | "authentication_required" => {
                         DeclineCode::PaymentFailed

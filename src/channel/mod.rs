@@ -37,6 +37,12 @@ pub struct Unknown {
     pub client_secret: Option<String>,
 }
 
+/// What a channel says, if it is a code. Any other text could be about anybody, and stays away from clients.
+fn code(text: &str) -> Option<&str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.[]".contains(&byte);
+    ((1..=64).contains(&text.len()) && text.bytes().all(fits)).then_some(text)
+}
+
 impl Outcome {
     fn unknown(why: impl Into<String>) -> Self {
         Self::Unknown(Unknown {

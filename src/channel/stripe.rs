@@ -2,7 +2,7 @@
 //!
 //! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
 //! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
-//! Stripe. Search lags behind by up to a minute, which is no matter a day later.
+//! Stripe or the repeated request is refused. Search lags behind by up to a minute.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -11,11 +11,14 @@ use serde_json::Value;
 
 use super::client::{Answer, Client};
 use super::signature::{invalid, verify_stripe};
-use super::{Channel, ChannelEvent, News, Outcome, Unknown};
+use super::{Channel, ChannelEvent, News, Outcome, Unknown, code};
 use crate::domain::{CallKind, ChannelCall, Code, DeclineCode, Problem, Settlement, Timestamp};
 
 /// Until when a key is certainly remembered, milliseconds: an hour less than Stripe promises.
 const REMEMBERED_MS: i64 = 23 * 3_600_000;
+
+/// How far the search may lag behind, milliseconds: ten times what Stripe says.
+const SEARCH_LAG_MS: i64 = 10 * 60_000;
 
 /// An account at Stripe.
 pub(super) struct StripeChannel {
@@ -47,6 +50,7 @@ struct StripeError {
     kind: Option<String>,
     code: Option<String>,
     decline_code: Option<String>,
+    param: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -144,15 +148,15 @@ impl StripeChannel {
         Ok(found.id)
     }
 
-    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Unknown> {
-        self.create(call, "/v1/payment_intents", charge_form(call))
-            .await
+    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
+        let form = charge_form(call)?;
+        Ok(self.create(call, "/v1/payment_intents", form).await?)
     }
 
     async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
         let form = vec![
             ("payment_intent", self.charged(call).await?),
-            ("amount", call.amount.get().to_string()),
+            ("amount", units(call)?.to_string()),
             ("metadata[refund_no]", call.number.clone()),
             ("metadata[order_no]", call.order_no.as_str().to_owned()),
             ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
@@ -176,26 +180,27 @@ impl Channel for StripeChannel {
         Box::pin(async move {
             match self.create_charge(call).await {
                 Ok(answer) => read_charge(&answer),
-                Err(unknown) => unknown.into(),
+                Err(outcome) => outcome,
             }
         })
     }
 
     fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
+            let mut repeated = None;
             if is_remembered(call, now) {
                 match self.create_charge(call).await {
                     Ok(answer) if !says_nothing(&answer) => {
                         let outcome = Object::charge_outcome;
                         return self.current("/v1/payment_intents", &answer, outcome).await;
                     }
-                    Ok(_) => {}
-                    Err(unknown) => return unknown.into(),
+                    Ok(answer) => repeated = Some(answer),
+                    Err(outcome) => return outcome,
                 }
             }
             match self.search(&call.number).await {
                 Ok(Some(found)) => found.charge_outcome(),
-                Ok(None) => not_found(call, now),
+                Ok(None) => no_trace(call, now, repeated.as_ref()),
                 Err(outcome) => outcome,
             }
         })
@@ -216,19 +221,20 @@ impl Channel for StripeChannel {
         now: Timestamp,
     ) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
+            let mut repeated = None;
             if is_remembered(call, now) {
                 match self.create_refund(call).await {
                     Ok(answer) if !says_nothing(&answer) => {
                         let outcome = Object::refund_outcome;
                         return self.current("/v1/refunds", &answer, outcome).await;
                     }
-                    Ok(_) => {}
+                    Ok(answer) => repeated = Some(answer),
                     Err(outcome) => return outcome,
                 }
             }
             match self.find_refund(call).await {
                 Ok(Some(found)) => found.refund_outcome(),
-                Ok(None) => not_found(call, now),
+                Ok(None) => no_trace(call, now, repeated.as_ref()),
                 Err(outcome) => outcome,
             }
         })
@@ -253,29 +259,55 @@ fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
     now < call.created_at.plus_millis(REMEMBERED_MS)
 }
 
-/// Whether a repeated request says nothing about the first one: Stripe repeats its own failures too, and does not
-/// compare what an upgrade words differently. Then the metadata tell.
+/// Whether the answer to a repeated request says nothing about the first one: Stripe repeats its own failures too,
+/// and may refuse what an upgrade words differently before it looks at the key. Then the metadata tell.
 fn says_nothing(answer: &Answer) -> bool {
-    let is_other_request = || {
-        let failure = serde_json::from_slice::<Failure>(&answer.body);
-        failure.is_ok_and(|failure| failure.error.kind.as_deref() == Some("idempotency_error"))
-    };
-    answer.status >= 500 || answer.status == 400 && is_other_request()
-}
-
-/// What it means that nothing bears the number. While Stripe remembers the key, the same request would only be
-/// answered with the same failure, and the search may lag behind.
-fn not_found(call: &ChannelCall, now: Timestamp) -> Outcome {
-    if is_remembered(call, now) {
-        Outcome::unknown("the channel failed, and shows no trace of the number yet")
-    } else {
-        Outcome::NotFound
+    match answer.status {
+        // Nor would they say anything now.
+        401 | 403 | 409 | 429 => false,
+        402 => matches!(read_charge(answer), Outcome::Unknown(_)),
+        status => status >= 400,
     }
 }
 
-fn charge_form(call: &ChannelCall) -> Form {
+/// What it means that nothing bears the number. While Stripe remembers the key, asking again would only repeat the
+/// answer: a refusal, which stands once the search would find what it does not mention, or a failure.
+fn no_trace(call: &ChannelCall, now: Timestamp, repeated: Option<&Answer>) -> Outcome {
+    let Some(answer) = repeated else {
+        return Outcome::NotFound;
+    };
+    match read_charge(answer) {
+        Outcome::Settled(_) if now < call.created_at.plus_millis(SEARCH_LAG_MS) => {
+            Outcome::unknown("the channel refuses, and shows no trace of the number yet")
+        }
+        outcome => outcome,
+    }
+}
+
+/// The amount as Stripe counts it: in the minor unit of ISO 4217, with the exceptions of
+/// <https://docs.stripe.com/currencies>.
+fn units(call: &ChannelCall) -> Result<i64, Outcome> {
+    let amount = call.amount.get();
+    let units = match call.currency.code() {
+        // No minor unit, but counted in hundredths there.
+        "ISK" | "UGX" => amount.checked_mul(100),
+        // Two decimals, but counted in whole ones there.
+        "MGA" => amount
+            .checked_div(100)
+            .filter(|_| amount.checked_rem(100) == Some(0)),
+        _ => Some(amount),
+    };
+    units.ok_or_else(|| {
+        Outcome::Settled(Settlement::Declined {
+            code: DeclineCode::PaymentFailed,
+            detail: format!("the channel takes no fractions of {}", call.currency.code()),
+        })
+    })
+}
+
+fn charge_form(call: &ChannelCall) -> Result<Form, Outcome> {
     let mut form = vec![
-        ("amount", call.amount.get().to_string()),
+        ("amount", units(call)?.to_string()),
         ("currency", call.currency.code().to_ascii_lowercase()),
         ("confirm", "true".to_owned()),
         // A customer who has to act does so in this page and not at an address we would have to know.
@@ -291,7 +323,7 @@ fn charge_form(call: &ChannelCall) -> Form {
     if let Some(method) = &call.payment_method {
         form.push(("payment_method", method.clone()));
     }
-    form
+    Ok(form)
 }
 
 fn read_charge(answer: &Answer) -> Outcome {
@@ -308,29 +340,39 @@ fn read(answer: &Answer, outcome: fn(&Object) -> Outcome) -> Outcome {
             Ok(object) => outcome(&object),
             Err(_) => Outcome::unknown(format!("status {} without an object", answer.status)),
         },
-        400 | 402 | 404 => match serde_json::from_slice::<Failure>(&answer.body) {
-            Ok(Failure { error }) => error.outcome(answer),
+        status => match serde_json::from_slice::<Failure>(&answer.body) {
+            Ok(Failure { error }) => error.outcome(status),
             Err(_) => answer.unclear(),
         },
-        // 401 and 403 are the operator's to mend, 409 is the same key at work, 429 and 5xx say nothing.
-        _ => answer.unclear(),
     }
 }
 
 impl StripeError {
-    fn outcome(&self, answer: &Answer) -> Outcome {
-        match (answer.status, self.kind.as_deref()) {
+    fn outcome(&self, status: u16) -> Outcome {
+        match (status, self.kind.as_deref()) {
             (402, Some("card_error")) => Outcome::Settled(self.decline()),
             // It was refused before anything happened, and would be again. The same key with other parameters
             // has a type of its own, `idempotency_error`.
             (400 | 404, Some("invalid_request_error")) => Outcome::Settled(self.decline()),
-            _ => answer.unclear(),
+            // 401 and 403 are the operator's to mend, 409 is the same key at work, 429 and 5xx say nothing.
+            _ => Outcome::unknown(format!("status {status}: {}", self.said())),
         }
     }
 
+    /// The reason: a code, or else the type of the error and the parameter that it is about.
+    fn said(&self) -> String {
+        let named = |text: &Option<String>| text.as_deref().and_then(code).map(str::to_owned);
+        let reason = named(&self.decline_code).or_else(|| named(&self.code));
+        reason.unwrap_or_else(|| {
+            let kind = named(&self.kind).unwrap_or_else(|| "no reason".to_owned());
+            match named(&self.param) {
+                Some(param) => format!("{kind} about {param}"),
+                None => kind,
+            }
+        })
+    }
+
     fn decline(&self) -> Settlement {
-        let said = self.decline_code.as_deref().or(self.code.as_deref());
-        let said = said.unwrap_or("no reason");
         let code = match self.code.as_deref() {
             Some(
                 "card_declined"
@@ -346,7 +388,7 @@ impl StripeError {
         };
         Settlement::Declined {
             code,
-            detail: format!("the channel says {said}"),
+            detail: format!("the channel says {}", self.said()),
         }
     }
 }
@@ -392,7 +434,8 @@ impl Object {
         match self.status.as_deref()? {
             "succeeded" => Some(Settlement::Succeeded { channel_ref: None }),
             status @ ("failed" | "canceled") => {
-                let said = self.failure_reason.as_deref().unwrap_or(status);
+                let said = self.failure_reason.as_deref().and_then(code);
+                let said = said.unwrap_or(status);
                 Some(Settlement::Declined {
                     code: DeclineCode::PaymentFailed,
                     detail: format!("the channel says {said}"),

@@ -415,7 +415,7 @@ pub struct Problem {
     pub code: Code,
     pub detail: String,
     pub errors: Vec<FieldError>,
-    /// The payment that stands in the way.
+    /// The payment that stands in the way, or that failed.
     pub payment: Option<Box<Payment>>,
     /// Seconds for `Retry-After`.
     pub retry_after: Option<u32>,
@@ -456,7 +456,7 @@ impl Problem {
         self
     }
 
-    /// With the payment that stands in the way.
+    /// With the payment that stands in the way, or that failed.
     pub fn with_payment(mut self, payment: &Payment) -> Self {
         self.payment = Some(Box::new(payment.clone()));
         self

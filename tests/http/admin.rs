@@ -8,7 +8,8 @@ use crate::support::names::fresh;
 use crate::support::shapes;
 use crate::target::{admin, admin_key, api_key, shop, stranger};
 
-const ROUTES: [(&str, Method); 4] = [
+const ROUTES: [(&str, Method); 5] = [
+    ("/admin/reconcile", Method::POST),
     ("/admin/dispatch", Method::POST),
     ("/admin/sweep", Method::POST),
     ("/admin/stats", Method::GET),
@@ -95,7 +96,7 @@ async fn a_wrong_method_or_path_is_refused() {
 /// Contract, Routes: `{limit?}`, or no body at all.
 #[tokio::test]
 async fn a_malformed_instruction_is_refused() {
-    for path in ["/admin/dispatch", "/admin/sweep"] {
+    for path in ["/admin/reconcile", "/admin/dispatch", "/admin/sweep"] {
         for (body, field) in [
             (json!({"limit": 0}), "limit"),
             (json!({"limit": 10_001}), "limit"),
@@ -124,22 +125,39 @@ async fn a_malformed_instruction_is_refused() {
 
 /// Contract, Routes: counts, safe to call at any time and from several callers at once.
 #[tokio::test]
-async fn sweeps_and_dispatches_at_once_answer_with_counts() {
-    let calls = (0..8).map(|n| {
-        let path = ["/admin/dispatch", "/admin/sweep"][n % 2];
+async fn sweeps_of_every_kind_at_once_answer_with_counts() {
+    let calls = (0..9).map(|n| {
+        let path = ["/admin/dispatch", "/admin/sweep", "/admin/reconcile"][n % 3];
         admin().post(path).json(&json!({"limit": 5})).send()
     });
     for (n, answer) in join_all(calls).await.into_iter().enumerate() {
         let answer = answer.first(200);
-        if n % 2 == 0 {
-            let members = ["revived", "claimed", "sent", "failed", "dead", "left"];
-            shapes::members(&answer, &members);
-            shapes::members(&answer["left"], &["due", "waiting", "dead"]);
-        } else {
-            shapes::members(&answer, &["deleted", "left"]);
-            let members = ["journal_rows", "events", "answers", "claims", "unreadable"];
-            shapes::members(&answer["deleted"], &members);
-            shapes::members(&answer["left"], &["journal_rows", "events", "entries"]);
+        match n % 3 {
+            0 => {
+                let members = ["revived", "claimed", "sent", "failed", "dead", "left"];
+                shapes::members(&answer, &members);
+                shapes::members(&answer["left"], &["due", "waiting", "dead"]);
+            }
+            1 => {
+                shapes::members(&answer, &["deleted", "left"]);
+                let members = ["journal_rows", "events", "answers", "claims", "unreadable"];
+                shapes::members(&answer["deleted"], &members);
+                shapes::members(&answer["left"], &["journal_rows", "events", "entries"]);
+            }
+            _ => {
+                let members = [
+                    "taken_over",
+                    "succeeded",
+                    "declined",
+                    "returned",
+                    "settled_before",
+                    "unknown",
+                    "failed",
+                    "left",
+                ];
+                shapes::members(&answer, &members);
+                shapes::members(&answer["left"], &["payments", "refunds", "due"]);
+            }
         }
     }
 }

@@ -126,6 +126,8 @@ fn operations_are_complete() {
             let name = operation["operationId"].as_str().expect(&called);
             assert!(names.insert(name), "{called}: {name} is taken");
             let scheme = match template.split('/').nth(1) {
+                // The signature is over the body, which no scheme of OpenAPI can say.
+                _ if template.starts_with("/v1/webhooks/") => None,
                 Some("v1") => Some("merchant"),
                 Some("admin") => Some("admin"),
                 _ => None,

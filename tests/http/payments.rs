@@ -169,6 +169,29 @@ async fn the_short_route_pays_like_the_long_one() {
     assert_eq!(keyed.json()["payment"], payment);
 }
 
+/// Contract, Routes: both routes take a means of payment, and the same ones.
+#[tokio::test]
+async fn both_pay_routes_take_the_same_means_of_payment() {
+    let shop = shop();
+    for short in [false, true] {
+        let order_no = shop.payable(50).await;
+        let key = fresh("k");
+        let pay = |method: Value| {
+            let mut body = json!({"amount": 50, "request_no": key, "payment_method": method});
+            if short {
+                body["order_no"] = json!(order_no);
+                return shop.command("/v1/pay", &key, &body).send();
+            }
+            shop.command(&pay_path(&order_no), &key, &body).send()
+        };
+        for wrong in [json!(""), json!("a b"), json!("x".repeat(256)), json!(7)] {
+            pay(wrong).await.body_invalid("payment_method");
+        }
+        let payment = pay(json!("wallet")).await.first(200);
+        assert_eq!(payment["channel"], "wallet");
+    }
+}
+
 /// Invariant 2: whether a key that paid by one route replays on the other or is refused there, it
 /// never pays twice.
 #[tokio::test]

@@ -10,6 +10,8 @@ use crate::support::document::routes;
 use crate::support::names::fresh;
 use crate::target::{api_key, shop, stranger};
 
+const WEBHOOKS: &str = "/v1/webhooks/";
+
 /// Contract, Conventions: an unknown route is 404.
 #[tokio::test]
 async fn an_unknown_route_is_not_found() {
@@ -66,13 +68,15 @@ async fn a_wrong_method_is_refused_with_the_right_ones() {
     }
 }
 
-/// Contract, Conventions: everything below `/v1` needs an API key; 401 with `WWW-Authenticate`.
+/// Contract, Conventions: everything below `/v1` but webhooks, which are signed, needs an API key; 401 with
+/// `WWW-Authenticate`.
 #[tokio::test]
 async fn a_request_without_the_right_key_is_refused_on_every_route() {
     let right = api_key();
     let nobody = stranger();
     let cut = &right[..right.len() - 1];
-    for (path, methods) in routes("/v1") {
+    let keyed = routes("/v1").into_iter();
+    for (path, methods) in keyed.filter(|(path, _)| !path.starts_with(WEBHOOKS)) {
         for method in methods {
             let call = || nobody.request(method.clone(), &path);
             let mut answers = vec![call().send().await];
@@ -101,6 +105,19 @@ async fn a_request_without_the_right_key_is_refused_on_every_route() {
             }
         }
     }
+}
+
+/// Contract, Routes: there are webhooks of the channel of the deployment only.
+#[tokio::test]
+async fn a_webhook_of_another_channel_is_not_found() {
+    for name in ["wallet", "nobody", "-", "%20"] {
+        let call = stranger().post(&format!("{WEBHOOKS}{name}"));
+        let answer = call.json(&json!({"id": "evt_1"})).send().await;
+        answer.problem(404, "not_found");
+    }
+    let call = stranger().post(&format!("{WEBHOOKS}nobody"));
+    let large = call.bytes("application/json", &[b' '; 64 * 1024 + 1]);
+    large.send().await.problem(413, "body_too_large");
 }
 
 /// Contract, Conventions: a key that comes twice is not one key.

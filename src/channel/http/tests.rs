@@ -92,15 +92,37 @@ fn anything_else_is_unknown() {
 
 #[test]
 fn a_refused_request_is_a_decline_unless_the_number_is_taken() {
-    for body in ["", r#"{"code":"refund_exceeds_charge"}"#] {
-        let found = refused(&answer(422, body));
+    for status in [400, 422] {
+        let found = refused(&answer(status, r#"{"code":"refund_exceeds_charge"}"#));
         assert!(
             matches!(found, Outcome::Settled(Settlement::Declined { .. })),
-            "{body}"
+            "{status}"
         );
+        let taken = refused(&answer(status, r#"{"code":"idempotency_key_reused"}"#));
+        assert!(matches!(taken, Outcome::Unknown(_)), "{status}");
     }
-    let taken = refused(&answer(422, r#"{"code":"idempotency_key_reused"}"#));
-    assert!(matches!(taken, Outcome::Unknown(_)));
+}
+
+/// A proxy on the way refuses requests too, and knows nothing about the charge.
+#[test]
+fn a_refusal_without_a_code_is_unknown() {
+    for status in [400, 422] {
+        for body in [
+            "",
+            "<html><h1>400 Bad Request</h1></html>",
+            "{}",
+            r#"{"error":"bad request"}"#,
+            r#"{"code":null}"#,
+            r#"{"code":400}"#,
+            r#"{"code":""}"#,
+            r#"{"code":"Request blocked, call +1 555 0100"}"#,
+            r#""refund_exceeds_charge""#,
+            r#"{"code":"refund_exceeds_charge""#,
+        ] {
+            let found = refused(&answer(status, body));
+            assert!(matches!(found, Outcome::Unknown(_)), "{status} {body}");
+        }
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn declined_with(outcome: Outcome) -> DeclineCode {
 
 #[test]
 fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
-    let form = serde_urlencoded::to_string(charge_form(&call())).unwrap();
+    let form = serde_urlencoded::to_string(charge_form(&call()).unwrap()).unwrap();
     for part in [
         "amount=1999",
         "currency=eur",
@@ -54,6 +54,30 @@ fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
     ] {
         assert!(form.split('&').any(|pair| pair == part), "{part}: {form}");
     }
+}
+
+/// Three currencies have another minor unit at Stripe than in ISO 4217.
+#[test]
+fn the_amount_is_counted_as_stripe_counts() {
+    let asked = |amount: i64, currency: &str| {
+        units(&ChannelCall {
+            amount: amount.try_into().unwrap(),
+            currency: currency.to_owned().try_into().unwrap(),
+            ..call()
+        })
+    };
+    for (amount, currency, counted) in [
+        (1999, "EUR", 1999),
+        (500, "JPY", 500),
+        (5120, "KWD", 5120),
+        (5, "ISK", 500),
+        (5, "UGX", 500),
+        (500, "MGA", 5),
+    ] {
+        assert_eq!(asked(amount, currency), Ok(counted), "{currency}");
+    }
+    let fraction = asked(550, "MGA").unwrap_err();
+    assert_eq!(declined_with(fraction), DeclineCode::PaymentFailed);
 }
 
 #[test]
@@ -97,6 +121,11 @@ fn anything_else_is_unknown() {
         (400, r#"{"error":{"type":"idempotency_error"}}"#),
         (401, card_error),
         (402, "{}"),
+        (
+            402,
+            r#"{"error":{"type":"invalid_request_error","code":"card_declined"}}"#,
+        ),
+        (402, r#"{"error":{"code":"card_declined"}}"#),
         (409, card_error),
         (429, card_error),
         (500, card_error),
@@ -137,17 +166,76 @@ fn some_answers_say_nothing_about_the_first_request() {
         let body = body.as_bytes().to_vec();
         says_nothing(&Answer { status, body })
     };
-    assert!(says_nothing(500, ""));
-    assert!(says_nothing(
-        400,
-        r#"{"error":{"type":"idempotency_error"}}"#
-    ));
-    assert!(!says_nothing(
-        400,
-        r#"{"error":{"type":"invalid_request_error"}}"#
-    ));
-    assert!(!says_nothing(402, r#"{"error":{"type":"card_error"}}"#));
+    let error = |kind: &str| format!(r#"{{"error":{{"type":"{kind}"}}}}"#);
+    for (status, body) in [
+        (500, String::new()),
+        (400, error("idempotency_error")),
+        (400, error("invalid_request_error")),
+        (404, error("invalid_request_error")),
+        (422, error("invalid_request_error")),
+        (402, error("invalid_request_error")),
+        (402, String::new()),
+    ] {
+        assert!(says_nothing(status, &body), "{status} {body}");
+    }
+    assert!(!says_nothing(402, &error("card_error")));
     assert!(!says_nothing(200, r#"{"id":"pi_1","status":"succeeded"}"#));
+    for status in [401, 403, 409, 429] {
+        assert!(!says_nothing(status, &error("api_error")), "{status}");
+    }
+}
+
+/// A refusal of a repeated request stands when the first one would be found by now.
+#[test]
+fn without_a_trace_of_the_number_the_repeated_answer_counts_in_the_end() {
+    let after = |minutes: i64, status: u16, body: &str| {
+        let body = body.as_bytes().to_vec();
+        let now = Timestamp::from_millis(minutes * 60_000);
+        no_trace(&call(), now, Some(&Answer { status, body }))
+    };
+    let refusal = r#"{"error":{"type":"invalid_request_error","code":"resource_missing"}}"#;
+    assert!(matches!(after(9, 400, refusal), Outcome::Unknown(_)));
+    let refused = after(10, 400, refusal);
+    assert_eq!(declined_with(refused), DeclineCode::PaymentFailed);
+    for (status, body) in [
+        (500, ""),
+        (400, r#"{"error":{"type":"idempotency_error"}}"#),
+    ] {
+        assert!(matches!(after(1000, status, body), Outcome::Unknown(_)));
+    }
+    let forgotten = no_trace(&call(), Timestamp::from_millis(REMEMBERED_MS), None);
+    assert_eq!(forgotten, Outcome::NotFound);
+}
+
+/// Texts of Stripe may be about the customer, codes and names of parameters are not.
+#[test]
+fn a_refusal_is_explained_by_codes_only() {
+    let detail = |error: &str| match charge(400, &format!(r#"{{"error":{error}}}"#)) {
+        Outcome::Settled(Settlement::Declined { detail, .. }) => detail,
+        Outcome::Unknown(unknown) => unknown.why,
+        other => panic!("{other:?}"),
+    };
+    let invalid = r#""type":"invalid_request_error","message":"No such customer: Ada, 1 Main St""#;
+    for (more, said) in [
+        (
+            r#","code":"resource_missing""#,
+            "the channel says resource_missing",
+        ),
+        ("", "the channel says invalid_request_error"),
+        (
+            r#","param":"metadata[order_no]""#,
+            "the channel says invalid_request_error about metadata[order_no]",
+        ),
+        (
+            r#","code":"Ada, 1 Main St","param":"of Ada""#,
+            "the channel says invalid_request_error",
+        ),
+    ] {
+        assert_eq!(detail(&format!("{{{invalid}{more}}}")), said);
+    }
+    let other = r#"{"type":"idempotency_error","message":"Ada"}"#;
+    assert_eq!(detail(other), "status 400: idempotency_error");
+    assert_eq!(detail(r#"{"message":"Ada"}"#), "status 400: no reason");
 }
 
 #[test]

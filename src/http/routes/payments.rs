@@ -58,6 +58,7 @@ struct PayBody {
     order_no: Identifier,
     request_no: Identifier,
     amount: Amount,
+    payment_method: Option<PaymentMethod>,
 }
 
 /// `POST /v1/pay`: the same operation, with order number and submit token in the body.
@@ -66,6 +67,7 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
         order_no,
         request_no,
         amount,
+        payment_method,
         ..
     } = submission.body.required()?;
     submission.take_token();
@@ -75,7 +77,7 @@ pub(crate) async fn pay(mut submission: Submission) -> Result {
         amount,
         currency: None,
         request_no: Some(request_no),
-        payment_method: None,
+        payment_method,
     };
     let intent = Intent::new(command).or_key(default_key);
     submission.perform(intent).await

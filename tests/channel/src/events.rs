@@ -57,12 +57,10 @@ impl Event {
         secret: &str,
         manner: Manner,
     ) -> reqwest::Result<u16> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |since| since.as_secs());
         let seconds = match manner {
-            Manner::Stale => now.saturating_sub(TEN_MINUTES),
-            Manner::Early => now + TEN_MINUTES,
-            _ => now,
+            Manner::Stale => now().saturating_sub(TEN_MINUTES),
+            Manner::Early => now() + TEN_MINUTES,
+            _ => now(),
         };
         let forged = format!("whsec_{}", STANDARD.encode([0x5a; 32]));
         let secret = match manner {
@@ -95,7 +93,12 @@ impl Event {
         Ok(answer.status().as_u16())
     }
 
-    /// The headers that sign a payload, sent at a time in seconds.
+    /// The headers that sign its body now.
+    pub fn signed(&self, secret: &str) -> Vec<(&'static str, String)> {
+        self.headers(secret, now(), &self.body.to_string())
+    }
+
+    /// The headers that sign a payload, sent at a time in seconds since 1970.
     pub fn headers(
         &self,
         secret: &str,
@@ -123,6 +126,12 @@ impl Event {
             }
         }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
 }
 
 fn mac(key: &[u8], signed: &str) -> Vec<u8> {

@@ -56,6 +56,35 @@ async fn a_charge_pays_the_order_and_its_retry_is_a_replay() {
     }
 }
 
+/// Contract, Routes: the short route charges like the long one, and a card is a card on both.
+#[tokio::test]
+async fn a_checkout_form_charges_the_card_that_it_names() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        let shop = till.shop();
+        let order_no = till.order(100).await;
+        let form = json!({
+            "token": shop.token().await, "order_no": order_no, "request_no": fresh("r"),
+            "amount": 100, "payment_method": "pm_card_visa",
+        });
+        let submit = shop.post("/v1/pay").json(&form);
+        till.channel.script(Call::Charge, [Fault::Drop]);
+        unknown(&submit.clone().send().await);
+        let what = format!("{surface:?}");
+        till.recover(&submit, Recovery::Retry, &what).await.ok(200);
+        let book = till.channel.book();
+        let asked: Vec<_> = book
+            .charges_of(&order_no)
+            .map(|charge| &charge.asked)
+            .collect();
+        let [asked] = asked.as_slice() else {
+            panic!("{book:?}");
+        };
+        assert_eq!(asked.payment_method.as_deref(), Some("pm_card_visa"));
+        till.books_agree();
+    }
+}
+
 /// Invariant 2: a decline is final for its key; another attempt needs, and gets, another one.
 #[tokio::test]
 async fn a_decline_is_final_for_its_key_and_another_key_tries_again() {
@@ -242,6 +271,30 @@ async fn a_request_that_an_upgrade_words_differently_is_no_decline() {
         }
         till.books_agree();
     }
+}
+
+/// Invariants 8 and 9: Stripe may refuse a repeated request before it looks at the key. The first one, if it
+/// arrived, is found all the same; if not, the refusal counts when the search cannot lag behind any more.
+#[tokio::test]
+async fn a_repeated_request_that_is_refused_is_looked_for() {
+    let till = Till::open(Surface::Stripe);
+    for by in RECOVERIES {
+        for (lost, status) in [(Fault::Drop, 200), (Fault::Refuse, 402)] {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [lost]);
+            unknown(&call.clone().send().await);
+            let sql = "UPDATE channel_calls SET payment_method = '' WHERE settled_at IS NULL";
+            till.site.connect().execute(sql, []).unwrap();
+            till.channel.forget_keys();
+            if lost == Fault::Refuse {
+                unknown(&now(&call).await);
+            }
+            let what = format!("{by:?}, {lost:?}");
+            till.recover(&call, by, &what).await.status(status);
+        }
+    }
+    till.books_agree();
 }
 
 /// Invariants 8 and 9: while the channel cannot be reached nothing is guessed, by nobody.
@@ -477,6 +530,33 @@ async fn a_charge_whose_key_value_entries_are_gone_is_found_all_the_same() {
             last.ok(200);
             stores::wipe(&till.site.key_value());
             call.send().await.replays(&last);
+            assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
+        }
+        till.books_agree();
+    }
+}
+
+/// Contract, Routes: an event out of a queue charges once, however often it is delivered.
+#[tokio::test]
+async fn a_charge_out_of_a_queue_is_under_way_until_a_redelivery_hears_its_end() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for outcome in outcomes() {
+            let order_no = till.order(100).await;
+            let event = json!({
+                "specversion": "1.0", "source": "/queues/checkout", "id": fresh("event"),
+                "type": "payonce.order.pay", "subject": order_no,
+                "data": {"amount": 100, "payment_method": "pm_card_visa"},
+            });
+            let delivery = till.shop().post("/v1/events");
+            let media_type = "application/cloudevents+json";
+            let delivery = delivery.bytes(media_type, event.to_string().as_bytes());
+            till.channel
+                .script(Call::Charge, [step(&outcome, Fault::Drop)]);
+            unknown(&delivery.clone().send().await);
+            let what = format!("{surface:?}, {outcome:?}");
+            let last = till.recover(&delivery, Recovery::Retry, &what).await;
+            assert_eq!(last.status == 200, outcome.is_success());
             assert_eq!(till.channel.book().charges_of(&order_no).count(), 1);
         }
         till.books_agree();

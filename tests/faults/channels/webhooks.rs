@@ -276,6 +276,51 @@ async fn an_event_without_a_fresh_signature_is_refused() {
     }
 }
 
+/// Contract, Routes: webhooks are open to all and answer as documented: 200 also where there is no news, 400
+/// without a signature, 404 for another channel, and 503 for what is not known yet.
+#[tokio::test]
+async fn every_answer_to_an_event_is_as_documented() {
+    let send = async |till: &Till, name: &str, event: &Event, signed: bool| {
+        let anybody = till.shop().with_key("");
+        let call = anybody.post(&format!("/v1/webhooks/{name}"));
+        let headers = event.signed(SECRET).into_iter().filter(|_| signed);
+        let call = headers.fold(call.json(&event.body), |call, (name, value)| {
+            call.header(name, &value)
+        });
+        call.send().await
+    };
+    let tills = SURFACES.map(Till::open);
+    for (till, surface) in tills.iter().zip(SURFACES) {
+        let name = surface.name();
+        let order_no = till.order(100).await;
+        till.channel.script(Call::Charge, [Fault::Drop]);
+        unknown(&till.pay_call(&order_no, 100).send().await);
+        let event = ending(till, &order_no);
+        let unsigned = send(till, name, &event, false).await;
+        unsigned.problem(400, "signature_invalid");
+        let unreadable = Event {
+            id: "evt_unreadable".to_owned(),
+            body: json!("charge.updated"),
+            ..event.clone()
+        };
+        let unreadable = send(till, name, &unreadable, true).await;
+        unreadable.problem(400, "body_invalid");
+        let early = send(&Till::open(surface), name, &event, true).await;
+        early.problem(503, "channel_unavailable");
+        let others = tills.iter().zip(SURFACES);
+        for (other, _) in others.filter(|(_, other)| *other != surface) {
+            let elsewhere = send(other, name, &event, true).await;
+            elsewhere.problem(404, "not_found");
+        }
+        for applied in [true, false] {
+            let heard = send(till, name, &event, true).await;
+            assert_eq!(heard.first(200), json!({"applied": applied}));
+        }
+        assert_eq!(till.status_of(&order_no).await, "paid");
+        till.books_agree();
+    }
+}
+
 /// While a secret changes, events under the old and the new one are taken.
 #[tokio::test]
 async fn events_under_either_of_two_secrets_are_taken() {

@@ -296,7 +296,8 @@ fn channel() -> Vec<Scenario> {
             scenario("database-fault", Kind::DatabaseFaults).database_faults(1),
             scenario("database-and-channel-fault", Kind::DatabaseFaults)
                 .database_faults(1)
-                .network_faults(1),
+                .network_faults(1)
+                .without_orphans(),
         ]);
     }
     let (told, repeated, returned) = (
