@@ -24,6 +24,7 @@ pub struct Defect {
 
 const JOURNAL: &str = "src/store/journal/mod.rs";
 const WALK: &str = "src/idempotency/mod.rs";
+const SETTLEMENT: &str = "src/settlement/mod.rs";
 const SCHEMA: &str = "migrations/0001_checkout.sql";
 
 /// What is seeded.
@@ -118,8 +119,8 @@ pub const DEFECTS: &[Defect] = &[
         name: "a replay is built anew",
         edits: &[(
             WALK,
-            "answer: recorded.answer,\n            replayed: true,",
-            "answer: Answer { body: format!(\"{} \", recorded.answer.body), ..recorded.answer },\n            replayed: true,",
+            "Ok(Reply::replay(recorded.answer))",
+            "let body = format!(\"{} \", recorded.answer.body);\n        Ok(Reply::replay(Answer { body, ..recorded.answer }))",
         )],
         scenario: "crash-pay",
     },
@@ -267,6 +268,67 @@ pub const DEFECTS: &[Defect] = &[
             "WHERE NOT CASE",
         )],
         scenario: "crash-pay",
+    },
+    Defect {
+        name: "an unclear answer of the channel is a decline",
+        edits: &[(
+            "src/channel/http.rs",
+            "return answer.unclear();",
+            "return Outcome::Settled(Settlement::Declined { code: DeclineCode::PaymentFailed, detail: String::new() });",
+        )],
+        scenario: "channel-fault-charge",
+    },
+    Defect {
+        name: "money that comes too late is dropped",
+        edits: &[(
+            SETTLEMENT,
+            ".status != PaymentStatus::Failed {",
+            ".status != PaymentStatus::Processing {",
+        )],
+        scenario: "late-money-and-cancel",
+    },
+    Defect {
+        name: "an event of the channel counts as dealt with before it is",
+        edits: &[(
+            "src/settlement/news.rs",
+            "let changed = match event.news {",
+            "channel_calls::keep_event(&self.database, name, &event.id, runtime::now()).await?;\n        let changed = match event.news {",
+        )],
+        scenario: "late-money-and-crash",
+    },
+    Defect {
+        name: "a refund under way reserves nothing",
+        edits: &[
+            (
+                "migrations/0004_channels.sql",
+                "amount - refunded_amount - coalesce(",
+                "amount - refunded_amount - 0 * coalesce(",
+            ),
+            (
+                "src/domain/commands/refund_order.rs",
+                "order.refunded_amount.saturating_add(refunding)",
+                "order.refunded_amount.saturating_add(refunding.min(0))",
+            ),
+        ],
+        scenario: "order-two-refunds-of-charge",
+    },
+    Defect {
+        name: "a retry leaves a charge alone that belongs to nobody",
+        edits: &[(
+            SETTLEMENT,
+            "if call.lease_until > now {",
+            "if call.lease_until >= call.created_at {",
+        )],
+        scenario: "crash-charge",
+    },
+    Defect {
+        name: "a settled payment leaves its client without an answer",
+        edits: &[(
+            "migrations/0004_channels.sql",
+            "WHERE merchant_id = new.merchant_id AND response_status = 102",
+            "WHERE merchant_id = new.merchant_id AND response_status = 103",
+        )],
+        scenario: "crash-charge",
     },
 ];
 

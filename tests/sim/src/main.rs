@@ -50,7 +50,7 @@ struct Flags {
     /// Another component than the manifest's.
     #[arg(long)]
     component: Option<PathBuf>,
-    /// Only scenarios whose name contains this; with --choices, the scenario of that name.
+    /// Only the scenario of this name; without one, those whose name contains it.
     #[arg(long)]
     scenario: Option<String>,
     /// Repeats one run: what was chosen, as a failure printed it.
@@ -115,11 +115,7 @@ fn run(flags: &Flags) -> Result<bool> {
         });
     }
     let mut totals = Totals::default();
-    for scenario in scenario::exhaustive() {
-        let wanted = flags.scenario.as_ref();
-        if wanted.is_some_and(|wanted| !scenario.name.contains(wanted.as_str())) {
-            continue;
-        }
+    for scenario in wanted(flags.scenario.as_deref()) {
         totals.exhaust(&mut labs, &scenario)?;
         if totals.violation.is_some() {
             break;
@@ -137,6 +133,18 @@ fn run(flags: &Flags) -> Result<bool> {
     }
     println!("{}", totals.json());
     Ok(totals.violation.is_some() == flags.defect)
+}
+
+/// The scenarios that are meant by a name.
+fn wanted(name: Option<&str>) -> Vec<Scenario> {
+    let mut all = scenario::exhaustive();
+    let Some(name) = name else { return all };
+    let exact = all.iter().any(|scenario| scenario.name == name);
+    all.retain(|scenario| match exact {
+        true => scenario.name == name,
+        false => scenario.name.contains(name),
+    });
+    all
 }
 
 /// Prints a run that went wrong, as short as it can be, and how to repeat it.

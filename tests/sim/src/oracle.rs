@@ -365,8 +365,9 @@ impl Oracle {
         }
     }
 
-    /// Invariant 8: the channel has the money of the orders that are paid, and no other, to the unit.
-    pub fn same_money(&self, book: &Book) -> Verdict {
+    /// Invariant 8: the channel has the money of the orders that are paid, and no other, to the unit. What it
+    /// has `reversed` went back; nothing else did.
+    pub fn same_money(&self, book: &Book, reversed: bool) -> Verdict {
         let sql = "SELECT m.merchant_id, m.order_no, -sum(l.amount) FROM ledger_entries l JOIN \
                      (SELECT payment_id AS id, merchant_id, order_no FROM payments UNION ALL \
                       SELECT refund_id, merchant_id, order_no FROM refunds) m ON m.id = l.source_id \
@@ -391,7 +392,7 @@ impl Oracle {
         let paid: Result<BTreeSet<String>, _> = rows.collect();
         let paid = paid.map_err(failed)?;
         let stray = |charge: &&Charge| {
-            let returned = book.kept_of(charge) == 0;
+            let returned = reversed && book.kept_of(charge) == 0;
             charge.outcome.is_success() && !returned && !paid.contains(&charge.asked.request_no)
         };
         match book.charges.iter().find(stray) {

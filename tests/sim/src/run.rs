@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use futures::channel::oneshot;
 use futures::future::FutureExt as _;
 use http::Method;
@@ -140,6 +140,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// Where the simulation itself fails.
     pub fn run(mut self, chooser: &mut dyn Chooser) -> Result<Report> {
+        self.prepare()?;
         if self.scenario.warm {
             self.warm_up()?;
         }
@@ -154,6 +155,21 @@ impl<'a> Run<'a> {
             }
         }
         Ok(self.report)
+    }
+
+    /// Does what was done before.
+    fn prepare(&mut self) -> Result<()> {
+        for (index, request) in self.scenario.before.iter().enumerate() {
+            let mut wire = Wire::of(MERCHANTS[0], request);
+            wire.header("idempotency-key", &format!("fixture-before-{index}"));
+            let answer = self.stage.settle(0, wire)?;
+            ensure!(answer.is_final(), "what was before got {answer}");
+            self.stage.rest();
+            let id = self.stage.instance(0).id;
+            self.world.lock().forget(id, |_| false);
+            self.stage.kill(0);
+        }
+        Ok(())
     }
 
     /// Sends a request to each instance that no client is about, and lets everything come to rest.
@@ -631,7 +647,9 @@ impl<'a> Run<'a> {
         self.reconcile(witness)?;
         self.oracle.nothing_waits("charge")?;
         self.oracle.nothing_waits("refund")?;
-        self.oracle.same_money(self.world.lock().channel.book())
+        let reversed = self.limits.reversals < self.scenario.limits.reversals;
+        let world = self.world.lock();
+        self.oracle.same_money(world.channel.book(), reversed)
     }
 
     fn reconcile(&mut self, witness: u8) -> Result<(), String> {

@@ -159,6 +159,8 @@ pub struct Scenario {
     pub orphans: bool,
     /// Whether instances have served a request before.
     pub warm: bool,
+    /// What was done before, by an instance that is gone.
+    pub before: Vec<Request>,
 }
 
 impl fmt::Display for Scenario {
@@ -184,6 +186,7 @@ impl Scenario {
             aged: false,
             orphans: true,
             warm: false,
+            before: Vec::new(),
         }
     }
 
@@ -314,7 +317,8 @@ pub fn random(seed: u64) -> Scenario {
         })
         .collect();
     if outside == Outside::Channel {
-        for event in 0..random.random_range(0..=3_usize) {
+        for _ in 0..random.random_range(0..=3_u8) {
+            let event = random.random_range(0..3_usize);
             clients.push(Client::telling(event, random.random_range(0..3)));
         }
         for _ in 0..random.random_range(0..=2_u8) {

@@ -259,129 +259,121 @@ fn delivery() -> Vec<Scenario> {
 fn channel() -> Vec<Scenario> {
     let given = |request: Request, key| Client::new(&request, &Key::Given(key), 0);
     let charge = given(pay("o1", 100), "k");
-    let after_it = |client: Client| Client {
-        comes: Comes::After(0),
-        ..client
-    };
-    let refund = |key| after_it(given(refund("o1", 60), key));
-    let gives_up = Client {
+    let refund = |key| given(refund("o1", 60), key);
+    let cancel = given(fulfil("o1", Fulfilment::Cancel), "l");
+    let other_charge = given(pay("o1", 100), "l");
+    let wallet = given(pay_from_wallet("o1", 100), "l");
+    let (told, told_again) = (Client::telling(0, 0), Client::telling(1, 0));
+    let reconciling = Client::reconciling(0);
+    let gives_up = |client: &Client| Client {
         once: true,
-        ..charge.clone()
+        ..client.clone()
     };
     let mut all = Vec::new();
-    let singles = [
-        ("charge", vec![charge.clone()]),
-        ("charge-given-up", vec![gives_up.clone()]),
-        ("refund-of-charge", vec![charge.clone(), refund("l")]),
-    ];
-    for (name, clients) in &singles {
-        let scenario = |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, clients);
+    for (name, client) in [
+        ("charge", charge.clone()),
+        ("charge-given-up", gives_up(&charge)),
+        ("refund-of-charge", refund("l")),
+        ("refund-of-charge-given-up", gives_up(&refund("l"))),
+    ] {
+        let one = [client];
+        let scenario = |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, &one);
+        let two_faults = scenario("channel-two-faults", Kind::NetworkFaults);
+        let fault_and_crash = scenario("channel-fault-and-crash", Kind::NetworkFaults);
+        let both_faults = scenario("database-and-channel-fault", Kind::DatabaseFaults);
+        let slow = scenario("slow-and-crash", Kind::CrashPoints);
+        let twice = scenario("crash-twice", Kind::CrashPairs);
         all.extend([
             scenario("crash", Kind::CrashPoints).crashes(1),
-            scenario("crash-twice", Kind::CrashPairs)
-                .crashes(2)
-                .without_orphans(),
-            scenario("slow-and-crash", Kind::CrashPoints)
-                .leaps(1)
-                .crashes(1)
-                .without_orphans(),
+            twice.crashes(2).without_orphans(),
+            slow.leaps(1).crashes(1).without_orphans(),
             scenario("channel-fault", Kind::NetworkFaults).network_faults(1),
-            scenario("channel-two-faults", Kind::NetworkFaults)
-                .network_faults(2)
-                .without_orphans(),
-            scenario("channel-fault-and-crash", Kind::NetworkFaults)
+            two_faults.network_faults(2).without_orphans(),
+            fault_and_crash
                 .network_faults(1)
                 .crashes(1)
                 .without_orphans(),
             scenario("database-fault", Kind::DatabaseFaults).database_faults(1),
-            scenario("database-and-channel-fault", Kind::DatabaseFaults)
+            both_faults
                 .database_faults(1)
                 .network_faults(1)
                 .without_orphans(),
         ]);
     }
-    let (told, repeated, returned) = (
-        Client::telling(0, 0),
-        Client::telling(0, 0),
-        Client::telling(1, 0),
-    );
-    let races = [
-        ("same-key-charge", vec![charge.clone(), charge.clone()]),
+    for (name, clients) in [
+        ("same-key-charge", [charge.clone(), charge.clone()]),
         (
             "two-charges-one-order",
-            vec![charge.clone(), given(pay("o1", 100), "l")],
+            [charge.clone(), other_charge.clone()],
         ),
-        (
-            "charge-and-wallet",
-            vec![charge.clone(), given(pay_from_wallet("o1", 100), "l")],
-        ),
-        (
-            "charge-and-cancel",
-            vec![charge.clone(), given(fulfil("o1", Fulfilment::Cancel), "l")],
-        ),
-        ("charge-and-webhook", vec![charge.clone(), told.clone()]),
-        (
-            "charge-and-reconciler",
-            vec![charge.clone(), Client::reconciling(0)],
-        ),
-        (
-            "two-refunds-of-charge",
-            vec![charge.clone(), refund("l"), refund("n")],
-        ),
+        ("charge-and-wallet", [charge.clone(), wallet]),
+        ("charge-and-cancel", [charge.clone(), cancel.clone()]),
+        ("charge-and-webhook", [charge.clone(), told]),
+        ("two-refunds-of-charge", [refund("l"), refund("n")]),
+        ("same-key-refund-of-charge", [refund("l"), refund("l")]),
         (
             "refund-of-charge-and-webhook",
-            vec![charge.clone(), refund("l"), returned.clone()],
+            [refund("l"), told_again.clone()],
         ),
-    ];
-    for (name, clients) in &races {
-        let scenario =
-            |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, clients).apart();
-        let faults = scenario("order-and-channel-fault", Kind::NetworkFaults);
+    ] {
+        let scenario = |what: &str, kind, clients: &[Client]| {
+            Scenario::new(format!("{what}-{name}"), kind, clients).apart()
+        };
+        // Who comes back adds most of the states, and nothing to what the sweep has to mend.
+        let once = clients.each_ref().map(gives_up);
+        let crash = scenario("order-and-crash", Kind::CrashPoints, &once);
+        let fault = scenario("order-and-channel-fault", Kind::NetworkFaults, &once);
         all.extend([
-            scenario("order", Kind::Schedules).early_timers(1),
-            scenario("order-and-crash", Kind::CrashPoints).crashes(1),
-            faults.network_faults(1),
+            scenario("order", Kind::Schedules, &clients),
+            crash.crashes(1).without_orphans(),
+            fault.network_faults(1).without_orphans(),
         ]);
     }
-    let two_webhooks = [charge.clone(), told.clone(), repeated];
-    let late = [
-        charge.clone(),
-        after_it(given(pay("o1", 100), "l")),
-        returned.clone(),
-    ];
-    let late_and_cancelled = [
-        charge.clone(),
-        after_it(given(fulfil("o1", Fulfilment::Cancel), "l")),
-        returned,
-    ];
-    let reconcilers = [charge, Client::reconciling(0), Client::reconciling(0)];
-    let late_money = |name: &str, clients: &[Client]| {
-        let scenario = Scenario::new(name, Kind::NetworkFaults, clients).apart();
-        scenario.network_faults(1).reversals(1)
+    let same_key = [charge.clone(), charge.clone()];
+    let in_one_instance = Scenario::new(
+        "order-in-one-instance-same-key-charge",
+        Kind::Schedules,
+        &same_key,
+    );
+    let reconcilers = |name: &str, client: &Client| {
+        let clients = [client.clone(), reconciling.clone(), reconciling.clone()];
+        let scenario = Scenario::new(name, Kind::CrashPoints, &clients).apart();
+        scenario.crashes(1).without_orphans()
     };
+    let late = |what: &str, client: &Client| {
+        let after = Client {
+            comes: Comes::After(0),
+            ..client.clone()
+        };
+        let clients = [gives_up(&charge), after, told_again.clone()];
+        let name = format!("late-money-and-{what}");
+        let scenario = Scenario::new(name, Kind::NetworkFaults, &clients).apart();
+        scenario.network_faults(1).reversals(1).without_orphans()
+    };
+    let late_alone = Scenario::new(
+        "late-money-and-crash",
+        Kind::CrashPoints,
+        &[charge.clone(), told_again.clone()],
+    );
     all.extend([
-        Scenario::new(
-            "order-charge-and-two-webhooks",
-            Kind::Schedules,
-            &two_webhooks,
-        )
-        .apart(),
-        late_money("late-money-and-other-charge", &late),
-        late_money("late-money-and-cancel", &late_and_cancelled),
-        late_money("late-money-and-crash", &late_and_cancelled[..1]).crashes(1),
-        Scenario::new("two-reconcilers-and-retry", Kind::CrashPoints, &reconcilers)
-            .apart()
-            .crashes(1),
-        Scenario::new(
-            "two-reconcilers",
-            Kind::CrashPoints,
-            &[gives_up, reconcilers[1].clone(), reconcilers[2].clone()],
-        )
-        .apart()
-        .crashes(1),
+        in_one_instance.together_cold(),
+        reconcilers("two-reconcilers-and-retry", &charge),
+        reconcilers("two-reconcilers", &gives_up(&charge)),
+        late("other-charge", &other_charge),
+        late("cancel", &cancel),
+        late_alone
+            .network_faults(1)
+            .reversals(1)
+            .crashes(1)
+            .without_orphans(),
     ]);
-    let charging = |scenario| Scenario {
+    let paid_before = |scenario: &Scenario| scenario.name.contains("refund");
+    let charging = |scenario: Scenario| Scenario {
         outside: Outside::Channel,
+        before: paid_before(&scenario)
+            .then(|| pay("o1", 100))
+            .into_iter()
+            .collect(),
         ..scenario
     };
     all.into_iter().map(charging).collect()
