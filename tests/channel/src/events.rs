@@ -98,7 +98,13 @@ impl Event {
         self.headers(secret, now(), &self.body.to_string())
     }
 
-    fn headers(&self, secret: &str, seconds: u64, payload: &str) -> Vec<(&'static str, String)> {
+    /// The headers that sign a payload, sent at a time in seconds.
+    pub fn headers(
+        &self,
+        secret: &str,
+        seconds: u64,
+        payload: &str,
+    ) -> Vec<(&'static str, String)> {
         match self.surface {
             Surface::Http => {
                 let key = secret.strip_prefix("whsec_").unwrap_or(secret);

@@ -3,12 +3,14 @@
 //!
 //! It speaks the `http` contract of `docs/channels.md` and as much of Stripe's API as payonce uses, and like
 //! real channels it is idempotent by key and by nothing else: whoever asks twice without a key is charged
-//! twice. Start reading at [`Channel`] and [`Fault`]; `server.rs` plays the faults, `contract.rs` and
+//! twice. Start reading at [`Channel`] and [`Fault`], or at
+//! [`Desk`], which needs no network; `server.rs` plays the faults, `contract.rs` and
 //! `stripe.rs` are the two surfaces on one [`Book`].
 
 mod book;
 mod contract;
 mod control;
+mod desk;
 mod events;
 mod request;
 mod script;
@@ -22,6 +24,7 @@ use std::sync::{Arc, mpsc};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub use book::{Book, Charge, ChargeRequest, Outcome, Refund, RefundRequest};
+pub use desk::Desk;
 pub use events::{Event, Surface};
 pub use script::{Call, Fault, Manner, Step};
 

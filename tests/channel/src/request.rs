@@ -22,14 +22,8 @@ pub(crate) struct Asked {
 impl Asked {
     pub async fn read(request: Request<Incoming>) -> hyper::Result<Self> {
         let (parts, body) = request.into_parts();
-        let segments = parts.uri.path().split('/').filter(|part| !part.is_empty());
-        Ok(Self {
-            segments: segments.map(unescaped).collect(),
-            query: fields(parts.uri.query().unwrap_or_default().as_bytes()),
-            method: parts.method,
-            headers: parts.headers,
-            body: body.collect().await?.to_bytes(),
-        })
+        let body = body.collect().await?.to_bytes();
+        Ok(Self::from(Request::from_parts(parts, body)))
     }
 
     /// Method and path, to be matched.
@@ -67,6 +61,20 @@ impl Asked {
     pub fn fingerprint(&self) -> String {
         let path = self.segments.join("/");
         format!("{path} {}", String::from_utf8_lossy(&self.body))
+    }
+}
+
+impl From<Request<Bytes>> for Asked {
+    fn from(request: Request<Bytes>) -> Self {
+        let (parts, body) = request.into_parts();
+        let segments = parts.uri.path().split('/').filter(|part| !part.is_empty());
+        Self {
+            segments: segments.map(unescaped).collect(),
+            query: fields(parts.uri.query().unwrap_or_default().as_bytes()),
+            method: parts.method,
+            headers: parts.headers,
+            body,
+        }
     }
 }
 

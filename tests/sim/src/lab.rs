@@ -11,7 +11,7 @@ use payonce_host::{App, Services};
 use crate::operations::{self, MERCHANTS};
 use crate::oracle::Oracle;
 use crate::run::{Chooser, Report, Run};
-use crate::scenario::Scenario;
+use crate::scenario::{Outside, Scenario};
 use crate::stage::{Stage, Wire};
 use crate::world::{Entries, File, Shared};
 
@@ -29,11 +29,18 @@ pub struct Shop {
     tokens: Vec<String>,
 }
 
+/// The services of the application, by whom it speaks to.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub alone: Services,
+    pub receiver: Services,
+    pub channel: Services,
+}
+
 /// Where runs happen, one after the other.
 pub struct Lab {
     app: Arc<App>,
-    /// Without a receiver of events, and with one.
-    services: [Services; 2],
+    services: Surroundings,
     directory: tempfile::TempDir,
     shop: Option<Stocked>,
 }
@@ -84,8 +91,8 @@ impl Stocked {
 }
 
 impl Lab {
-    /// A lab for an application whose services are `services`, without a receiver of events and with one.
-    pub fn new(app: Arc<App>, services: [Services; 2], shop: Option<Arc<Shop>>) -> Result<Self> {
+    /// A lab for an application.
+    pub fn new(app: Arc<App>, services: Surroundings, shop: Option<Arc<Shop>>) -> Result<Self> {
         // In memory where the system has a place for that: thousands of short-lived files.
         let directory = match tempfile::tempdir_in("/dev/shm") {
             Ok(directory) => directory,
@@ -118,15 +125,19 @@ impl Lab {
         Ok(File::new(path, false))
     }
 
-    fn stage(&self, notify: bool, world: Shared) -> Stage {
-        let services = self.services[usize::from(notify)].clone();
-        Stage::new(Arc::clone(&self.app), services, world)
+    fn stage(&self, outside: Outside, world: Shared) -> Stage {
+        let services = match outside {
+            Outside::Nobody => &self.services.alone,
+            Outside::Receiver => &self.services.receiver,
+            Outside::Channel => &self.services.channel,
+        };
+        Stage::new(Arc::clone(&self.app), services.clone(), world)
     }
 
     /// Makes the shop by sending its requests to the component, one after the other.
     pub fn open_shop(&mut self) -> Result<Arc<Shop>> {
         let world = Shared::new(self.file(true)?, &Entries::new(), 0);
-        let mut stage = self.stage(true, world.clone());
+        let mut stage = self.stage(Outside::Receiver, world.clone());
         let mut tokens = Vec::new();
         for merchant in MERCHANTS {
             let token = Wire::new(&format!("key-{merchant}"), Method::POST, "/v1/tokens");
@@ -175,7 +186,7 @@ impl Lab {
             None => (&nothing, 0),
         };
         let world = Shared::new(Arc::clone(&file), entries, now);
-        let stage = self.stage(scenario.notify, world.clone());
+        let stage = self.stage(scenario.outside, world.clone());
         let tokens = shop.map_or(&[][..], |shop| &shop.tokens);
         let mut run = Run::new(scenario, stage, world, Oracle::new(file, scenario), tokens);
         run.traced = traced;

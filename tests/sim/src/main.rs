@@ -35,7 +35,7 @@ use payonce_host::{App, Options, Setup};
 use serde_json::json;
 
 use crate::explore::{Choices, Violation};
-use crate::lab::Lab;
+use crate::lab::{Lab, Surroundings};
 use crate::scenario::{Kind, Scenario};
 
 /// Runs payonce.wasm through every crash, order and fault.
@@ -166,7 +166,23 @@ fn labs(flags: &Flags) -> Result<Vec<Lab>> {
             ("notify_secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         ],
     )?;
-    let services = [quiet.services.clone(), notifying.services];
+    let channel = format!("http://{}", world::CHANNEL_HOST);
+    let charging = setup(
+        flags,
+        &[
+            ("channel", "http"),
+            ("channel_url", &channel),
+            ("channel_host", &channel),
+            ("channel_key", "key-channel"),
+            ("channel_timeout_ms", "1000"),
+            ("webhook_secret", run::CHANNEL_SECRET),
+        ],
+    )?;
+    let services = Surroundings {
+        alone: quiet.services.clone(),
+        receiver: notifying.services,
+        channel: charging.services,
+    };
     let app = Arc::new(App::new(quiet)?);
     let mut first = Lab::new(Arc::clone(&app), services.clone(), None)?;
     let shop = first.open_shop()?;

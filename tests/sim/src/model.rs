@@ -71,6 +71,13 @@ pub struct Row {
     operation: String,
     applied: bool,
     order_no: String,
+    /// What it is about: a payment or a refund, if it is.
+    subject: String,
+    /// Its `request_no` or `refund_no`, if it has one.
+    reference: String,
+    amount: i64,
+    /// Whether it moves its order.
+    moves: bool,
     pub status: u16,
     pub location: Option<String>,
     /// The answer, byte for byte.
@@ -80,7 +87,7 @@ pub struct Row {
 /// The journal, oldest first.
 pub fn journal(database: &Connection) -> rusqlite::Result<Vec<Row>> {
     let sql = "SELECT merchant_id, idempotency_key, operation, outcome, coalesce(order_no, ''), \
-               response_status, response_location, response_body FROM operations ORDER BY rowid";
+               coalesce(subject_id, ''), coalesce(reference, ''), coalesce(amount, 0), to_status IS NOT NULL, response_status, response_location, response_body FROM operations ORDER BY rowid";
     let mut statement = database.prepare_cached(sql)?;
     let rows = statement.query_map([], |row| {
         Ok(Row {
@@ -89,12 +96,26 @@ pub fn journal(database: &Connection) -> rusqlite::Result<Vec<Row>> {
             operation: row.get(2)?,
             applied: row.get::<_, String>(3)? == "applied",
             order_no: row.get(4)?,
-            status: row.get(5)?,
-            location: row.get(6)?,
-            body: row.get(7)?,
+            subject: row.get(5)?,
+            reference: row.get(6)?,
+            amount: row.get(7)?,
+            moves: row.get(8)?,
+            status: row.get(9)?,
+            location: row.get(10)?,
+            body: row.get(11)?,
         })
     })?;
     rows.collect()
+}
+
+impl Row {
+    /// Whether it is what a channel said, under a key that no client can send.
+    pub fn is_of_channel(&self) -> bool {
+        matches!(
+            self.operation.as_str(),
+            "payment.settle" | "payment.late" | "refund.settle"
+        )
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +126,8 @@ struct Order {
     status: String,
     version: i64,
     refunded: i64,
+    /// The amounts of the refunds that the channel is working on.
+    refunding: i64,
 }
 
 impl Order {
@@ -131,6 +154,10 @@ pub struct Books {
     grants: BTreeMap<(String, String, String), String>,
     limits: BTreeMap<Named, Option<i64>>,
     profiles: BTreeMap<Named, Value>,
+    /// What the channel owes, and what of it is nobody's, by merchant and account.
+    channel: BTreeMap<Named, i64>,
+    /// The answers to what the channel is or was asked for, by payment or refund.
+    begun: BTreeMap<String, (u16, String)>,
 }
 
 const REFUNDABLE: &[&str] = &["paid", "shipped", "completed"];
@@ -162,6 +189,7 @@ impl Books {
                     status: text("status"),
                     version: number("version"),
                     refunded: 0,
+                    refunding: 0,
                 };
                 if row.status != 201 || order.status != "pending" || order.version != 1 {
                     return wrong("makes a pending order of version 1");
@@ -208,6 +236,97 @@ impl Books {
                 }
                 if self.covers(&row.merchant, &row.order_no) {
                     return wrong("was declined, from a wallet that covers it");
+                }
+            }
+            "order.pay_begin" => {
+                let order = self
+                    .orders
+                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let begins = order.is_some_and(|order| {
+                    order.go(&["pending", "failed"], "processing") && order.amount == row.amount
+                });
+                let request_no = (row.merchant.clone(), row.reference.clone());
+                if !begins || !self.request_nos.insert(request_no) {
+                    return wrong("charges an order that cannot be paid");
+                }
+                let answer = (row.status, row.body.clone());
+                self.begun.insert(row.subject.clone(), answer);
+            }
+            "payment.settle" => {
+                let succeeded = text("status") == "succeeded";
+                let Some(order) = self.orders.get_mut(&named("order_no")) else {
+                    return wrong("settles an order that does not exist");
+                };
+                let to = if succeeded { "paid" } else { "failed" };
+                if !order.go(&["processing"], to) || row.amount != order.amount {
+                    return wrong("settles what is not being paid");
+                }
+                if succeeded {
+                    self.book(row, "channel", -row.amount);
+                }
+                let answered = match self.begun.get(&row.subject) {
+                    Some((200, answer)) => succeeded && *answer == row.body,
+                    Some((402, answer)) => !succeeded && answer.contains("declined"),
+                    _ => false,
+                };
+                if !answered {
+                    return wrong("answers nobody, or something else");
+                }
+            }
+            "payment.late" => {
+                self.book(row, "channel", -row.amount);
+                self.book(row, "unclaimed", row.amount);
+            }
+            "order.refund_begin" => {
+                let order = self
+                    .orders
+                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let begins = order.is_some_and(|order| {
+                    order.refunding += row.amount;
+                    REFUNDABLE.contains(&order.status.as_str())
+                        && order.refunded + order.refunding <= order.amount
+                });
+                if !begins {
+                    return wrong("refunds what cannot be refunded");
+                }
+                let answer = (row.status, row.body.clone());
+                self.begun.insert(row.subject.clone(), answer);
+            }
+            "refund.settle" => {
+                let answered = match self.begun.get(&row.subject) {
+                    Some((201, answer)) => row.applied && *answer == row.body,
+                    Some((402, answer)) => !row.applied && *answer == row.body,
+                    Some(_) => false,
+                    // Of money that came too late.
+                    None => !row.moves,
+                };
+                if !answered {
+                    return wrong("answers something else");
+                }
+                if row.applied {
+                    self.book(row, "channel", row.amount);
+                }
+                if !self.begun.contains_key(&row.subject) {
+                    self.book(row, "unclaimed", -row.amount);
+                    return Ok(());
+                }
+                let order = self
+                    .orders
+                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let right = order.is_some_and(|order| {
+                    order.refunding -= row.amount;
+                    if !row.applied {
+                        return true;
+                    }
+                    order.refunded += row.amount;
+                    let to = match order.amount - order.refunded {
+                        0 => "refunded".to_owned(),
+                        _ => order.status.clone(),
+                    };
+                    order.go(REFUNDABLE, &to)
+                });
+                if !right {
+                    return wrong("refunded what cannot be refunded");
                 }
             }
             "order.ship" => return self.fulfil(row, &body, Fulfilment::Ship),
@@ -290,6 +409,11 @@ impl Books {
         }
     }
 
+    fn book(&mut self, row: &Row, account: &str, amount: i64) {
+        let account = (row.merchant.clone(), account.to_owned());
+        *self.channel.entry(account).or_default() += amount;
+    }
+
     /// The code of the refusal that an act of a merchant meets in this state.
     pub fn refusal(&self, merchant: &str, act: &Act) -> Option<&'static str> {
         let order = |order_no: &String| self.orders.get(&(merchant.to_owned(), order_no.clone()));
@@ -306,7 +430,7 @@ impl Books {
                 Some(order) if !REFUNDABLE.contains(&order.status.as_str()) => {
                     Some("order_state_invalid")
                 }
-                Some(order) if order.amount - order.refunded < *amount => {
+                Some(order) if order.amount - order.refunded - order.refunding < *amount => {
                     Some("refund_exceeds_payment")
                 }
                 Some(_) => None,
@@ -329,13 +453,18 @@ impl Books {
                 match order(order_no) {
                     None => Some("order_not_found"),
                     Some(order)
-                        if !matches!(order.status.as_str(), "pending" | "failed" | "cancelled") =>
+                        if !matches!(
+                            order.status.as_str(),
+                            "pending" | "processing" | "failed" | "cancelled"
+                        ) =>
                     {
                         Some("order_already_paid")
                     }
                     Some(_) if request_no.as_ref().is_some_and(used) => Some("request_no_used"),
                     Some(order) if order.amount != *amount => Some("amount_mismatch"),
-                    Some(order) if order.status == "cancelled" => Some("order_state_invalid"),
+                    Some(order) if matches!(order.status.as_str(), "processing" | "cancelled") => {
+                        Some("order_state_invalid")
+                    }
                     Some(_) => None,
                 }
             }
@@ -371,7 +500,9 @@ impl Books {
     pub fn read(database: &Connection) -> rusqlite::Result<Self> {
         let mut books = Self::default();
         let orders = "SELECT merchant_id, order_no, user_id, amount, currency, status, version, \
-                      refunded_amount FROM orders";
+                      refunded_amount, coalesce((SELECT sum(r.amount) FROM refunds r JOIN payments p \
+                        USING (payment_id) WHERE r.merchant_id = o.merchant_id AND r.order_no = o.order_no \
+                        AND r.status = 'processing' AND p.status = 'succeeded'), 0) FROM orders o";
         each(database, orders, |row| {
             let order = Order {
                 user: row.get(2)?,
@@ -380,6 +511,7 @@ impl Books {
                 status: row.get(5)?,
                 version: row.get(6)?,
                 refunded: row.get(7)?,
+                refunding: row.get(8)?,
             };
             books.orders.insert((row.get(0)?, row.get(1)?), order);
             Ok(())
@@ -419,6 +551,19 @@ impl Books {
                 Ok(())
             },
         )?;
+        let channel = "SELECT merchant_id, account, sum(amount) FROM ledger_entries \
+                       WHERE account IN ('channel', 'unclaimed') GROUP BY 1, 2";
+        each(database, channel, |row| {
+            let account = (row.get(0)?, row.get(1)?);
+            books.channel.insert(account, row.get(2)?);
+            Ok(())
+        })?;
+        let begun = "SELECT subject_id, response_status, response_body FROM operations \
+                     WHERE operation IN ('order.pay_begin', 'order.refund_begin')";
+        each(database, begun, |row| {
+            books.begun.insert(row.get(0)?, (row.get(1)?, row.get(2)?));
+            Ok(())
+        })?;
         Ok(books)
     }
 }

@@ -23,6 +23,15 @@ pub enum Key {
     Event(&'static str),
     /// None: an operator's request, which may run any number of times.
     Operator,
+    /// None: the channel tells of the event with this index.
+    Channel(usize),
+}
+
+impl Key {
+    /// Whether a journal row remembers the request by it.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self, Self::Given(_) | Self::Token | Self::Event(_))
+    }
 }
 
 /// A request that wants something done.
@@ -69,6 +78,13 @@ pub fn pay(order_no: &str, amount: i64) -> Request {
     };
     let path = format!("/v1/orders/{order_no}/pay");
     Request::post(act, path, json!({"amount": amount}))
+}
+
+/// `order.pay` from the wallet, where there is a channel.
+pub fn pay_from_wallet(order_no: &str, amount: i64) -> Request {
+    let mut request = pay(order_no, amount);
+    request.body["payment_method"] = "wallet".into();
+    request
 }
 
 /// `order.pay` as a checkout page sends it.
@@ -153,6 +169,16 @@ pub fn dispatch() -> Request {
 /// Forgets what is past its retention, so much of each kind.
 pub fn sweep(limit: i64) -> Request {
     Request::post(Act::Always, "/admin/sweep", json!({"limit": limit}))
+}
+
+/// Ends what waits for the channel and belongs to nobody.
+pub fn reconcile() -> Request {
+    Request::post(Act::Always, "/admin/reconcile", json!({}))
+}
+
+/// A webhook of the channel; the event is its body.
+pub fn webhook() -> Request {
+    Request::post(Act::Always, "/v1/webhooks/http", Value::Null)
 }
 
 /// One request for each operation, for the scenarios that every operation goes through: its name, the

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rusqlite::Connection;
+use payonce_channel::{Book, Charge};
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::model::{self, Books, Row};
 use crate::operations::{Key, MERCHANTS};
 
-use crate::scenario::{Client, Scenario};
+use crate::scenario::{Client, Outside, Scenario};
 use crate::stage::Answer;
 use crate::world::{Delivery, File};
 
@@ -89,7 +90,7 @@ impl Oracle {
                 answer.content_type
             ));
         }
-        if client.key == Key::Operator && answer.status == 200 {
+        if !client.key.is_recorded() && answer.status == 200 {
             return Ok(());
         }
         if answer.is_final() {
@@ -99,6 +100,7 @@ impl Oracle {
         match (answer.status, code.as_str()) {
             (503, "busy" | "storage_unavailable") if self.trouble => self.may_come_back(answer),
             (409, "idempotency_in_progress") => self.may_come_back(answer),
+            (202, _) if scenario.outside == Outside::Channel => self.may_come_back(answer),
             (422, "idempotency_key_reused") => match shares_key(scenario, client) {
                 true => Ok(()),
                 false => Err(format!("nobody else used the key of client {index}")),
@@ -154,6 +156,10 @@ impl Oracle {
         let seen = &mut self.clients[index];
         seen.answer = Some(answer.clone());
         seen.first |= !answer.replayed;
+        if scenario.outside == Outside::Channel {
+            // Who began it and who took it over can both be the first to hear of its end.
+            return Ok(());
+        }
         let firsts = scenario.clients.iter().zip(&self.clients);
         let firsts = firsts.filter(|(other, seen)| seen.first && client.same_key(other));
         match firsts.count() {
@@ -257,7 +263,8 @@ impl Oracle {
         }
         let strange = |row: &&Row| {
             let known = |client: &Client| is_of(client, row);
-            !row.key.starts_with("fixture-") && !scenario.clients.iter().any(known)
+            let ours = row.key.starts_with("fixture-") || row.is_of_channel();
+            !ours && !scenario.clients.iter().any(known)
         };
         match journal.iter().find(strange) {
             Some(row) => Err(format!("nobody sent the operation {}", row.key)),
@@ -337,6 +344,62 @@ impl Oracle {
         }
     }
 
+    /// Whether something waits for the channel, and belongs to nobody at this time in milliseconds.
+    pub fn is_due(&self, now: i64) -> bool {
+        let sql = "SELECT 1 FROM channel_calls WHERE settled_at IS NULL AND lease_until <= ?1";
+        let due = self.database.as_ref().map(|database| {
+            let mut statement = database.prepare_cached(sql)?;
+            statement.exists([now])
+        });
+        matches!(due, Some(Ok(true)))
+    }
+
+    /// Invariant 9: a sweep leaves nothing of a kind that waits for the channel.
+    pub fn nothing_waits(&self, kind: &str) -> Verdict {
+        let sql = "SELECT number FROM channel_calls WHERE settled_at IS NULL AND kind = ?1";
+        let database = self.database()?;
+        let number = database.query_row(sql, [kind], |row| row.get::<_, String>(0));
+        match number.optional().map_err(|error| error.to_string())? {
+            Some(number) => Err(format!("invariant 9: {number} waits after a sweep")),
+            None => Ok(()),
+        }
+    }
+
+    /// Invariant 8: the channel has the money of the orders that are paid, and no other, to the unit.
+    pub fn same_money(&self, book: &Book) -> Verdict {
+        let sql = "SELECT m.merchant_id, m.order_no, -sum(l.amount) FROM ledger_entries l JOIN \
+                     (SELECT payment_id AS id, merchant_id, order_no FROM payments UNION ALL \
+                      SELECT refund_id, merchant_id, order_no FROM refunds) m ON m.id = l.source_id \
+                   WHERE l.account = 'channel' GROUP BY 1, 2 HAVING sum(l.amount) <> 0";
+        let database = self.database()?;
+        let failed = |error: rusqlite::Error| error.to_string();
+        let mut statement = database.prepare_cached(sql).map_err(failed)?;
+        let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)));
+        let booked: Result<BTreeMap<(String, String), i64>, _> = rows.map_err(failed)?.collect();
+        let kept = book.kept().into_iter();
+        let kept = kept.map(|(order, amount)| (order, i64::try_from(amount).unwrap_or(i64::MAX)));
+        let (booked, kept) = (booked.map_err(failed)?, kept.collect());
+        if booked != kept {
+            return Err(format!(
+                "invariant 8: the ledger has {booked:?}, the channel {kept:?}"
+            ));
+        }
+        let sql =
+            "SELECT merchant_id || '~' || request_no FROM payments WHERE status = 'succeeded'";
+        let mut statement = database.prepare_cached(sql).map_err(failed)?;
+        let rows = statement.query_map([], |row| row.get(0)).map_err(failed)?;
+        let paid: Result<BTreeSet<String>, _> = rows.collect();
+        let paid = paid.map_err(failed)?;
+        let stray = |charge: &&Charge| {
+            let returned = book.kept_of(charge) == 0;
+            charge.outcome.is_success() && !returned && !paid.contains(&charge.asked.request_no)
+        };
+        match book.charges.iter().find(stray) {
+            Some(charge) => Err(format!("invariant 8: {charge:?} is nobody's payment")),
+            None => Ok(()),
+        }
+    }
+
     fn database(&self) -> Result<&Connection, &'static str> {
         self.database
             .as_ref()
@@ -365,6 +428,6 @@ fn is_of(client: &Client, row: &Row) -> bool {
             Key::Given(key) => row.key == key,
             Key::Token => row.key.starts_with("token:"),
             Key::Event(id) => row.key == format!("event /queue {id}"),
-            Key::Operator => false,
+            Key::Operator | Key::Channel(_) => false,
         }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::channel::oneshot;
 use futures::future::FutureExt as _;
+use http::Method;
+use payonce_channel::Outcome;
 
 use crate::operations::{self, Key, MERCHANTS, Request};
 use crate::oracle::Oracle;
-use crate::scenario::{Limits, Scenario, StoreMode};
+use crate::scenario::{Comes, Limits, Outside, Scenario, StoreMode};
 use crate::stage::{Answer, MOST_EVENTS, Pending, Stage, Wire};
 use crate::trace::describe;
 use crate::world::{Call, Chain, Effect, InstanceId, Shared, Sleeper, Trouble, What, World};
@@ -21,6 +23,9 @@ const MOST_ATTEMPTS: u8 = 25;
 
 /// How long a leap of the clock is: longer than any lease.
 pub const LEAP: Duration = Duration::from_secs(4);
+
+/// What the channel signs its webhooks with.
+pub const CHANNEL_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 /// How often what is due is dispatched at the end, until nothing is.
 const MOST_DISPATCHES: usize = 14;
@@ -51,7 +56,9 @@ struct State {
     pending: Option<Pending>,
     /// While it waits before its next attempt.
     pause: Option<oneshot::Receiver<()>>,
+    /// Its last answer, `None` where it gave up without one.
     answer: Option<Answer>,
+    done: bool,
 }
 
 /// Something that can happen.
@@ -67,6 +74,8 @@ pub enum Event {
     Deliver(usize),
     /// Whoever sleeps for the shortest wakes up.
     Tick,
+    /// The channel gets the money of a charge that it has declined.
+    Reversal,
     /// Time passes while calls are on their way.
     Leap,
     /// The key-value store loses everything.
@@ -194,7 +203,8 @@ impl<'a> Run<'a> {
         match self
             .clients
             .iter()
-            .position(|client| client.answer.is_none())
+            .zip(&self.scenario.clients)
+            .position(|(state, client)| !state.done && !client.comes.is_optional())
         {
             Some(stuck) => Err(format!(
                 "invariant 9: client {stuck} has no answer, and nothing happens any more"
@@ -234,8 +244,10 @@ impl<'a> Run<'a> {
                 }
                 None => Some(Duration::from_millis(100)),
             };
+            let pause = pause.filter(|_| !client.once);
             let Some(pause) = pause else {
                 self.clients[index].answer = arrived;
+                self.clients[index].done = true;
                 continue;
             };
             if self.clients[index].attempts >= MOST_ATTEMPTS {
@@ -278,6 +290,17 @@ impl<'a> Run<'a> {
     fn wire(&self, merchant: usize, key: &Key, request: &Request) -> Wire {
         let mut wire = Wire::of(MERCHANTS[merchant], request);
         match key {
+            Key::Channel(index) => {
+                let world = self.world.lock();
+                // It comes when there is one.
+                if let Some(event) = world.channel.events().get(*index) {
+                    wire.body = event.body.to_string();
+                    for (name, value) in event.headers(CHANNEL_SECRET, world.seconds(), &wire.body)
+                    {
+                        wire.header(name, &value);
+                    }
+                }
+            }
             Key::Given(key) => wire.header("idempotency-key", &format!("\"{key}\"")),
             Key::Token => wire.header("submit-token", &self.tokens[merchant]),
             Key::Event(id) => {
@@ -294,16 +317,13 @@ impl<'a> Run<'a> {
     /// Everything that can happen now; the first is what would without any trouble.
     fn events(&self) -> Vec<Event> {
         let unsent = |index: &usize| {
-            let state = &self.clients[*index];
-            let after = self.scenario.clients[*index].after;
-            let free = after.is_none_or(|other| self.clients[other].answer.is_some());
-            state.attempts == 0 && free
+            self.clients[*index].attempts == 0 && self.is_time(self.scenario.clients[*index].comes)
         };
-        let mut unsent = (0..self.clients.len()).filter(unsent);
+        let unsent: Vec<usize> = (0..self.clients.len()).filter(unsent).collect();
         if !self.scenario.shared_instance
-            && let Some(index) = unsent.next()
+            && let Some(index) = unsent.first()
         {
-            return vec![Event::Send(index)];
+            return vec![Event::Send(*index)];
         }
         let world = self.world.lock();
         let ready = |index: &usize| !world.calls[*index].is_orphan();
@@ -330,7 +350,7 @@ impl<'a> Run<'a> {
         {
             return vec![step(*index, usual(*index))];
         }
-        let mut events: Vec<Event> = unsent.map(Event::Send).collect();
+        let mut events: Vec<Event> = unsent.into_iter().map(Event::Send).collect();
         events.extend(calls.iter().map(|index| step(*index, usual(*index))));
         let sleeps = world.next_timer().is_some();
         if sleeps && (!waiting || self.limits.early_timers > 0) {
@@ -338,6 +358,9 @@ impl<'a> Run<'a> {
         }
         let orphans = (0..world.calls.len()).filter(|index| world.calls[*index].is_orphan());
         events.extend(orphans.map(|index| Event::Effect(index, Effect::Good)));
+        if self.limits.reversals > 0 && world.declined_charge().is_some() {
+            events.push(Event::Reversal);
+        }
         if waiting && self.limits.leaps > 0 {
             events.push(Event::Leap);
         }
@@ -359,11 +382,26 @@ impl<'a> Run<'a> {
         events
     }
 
+    /// Whether the time has come for a client that has not sent its request.
+    fn is_time(&self, comes: Comes) -> bool {
+        match comes {
+            Comes::AtOnce => true,
+            Comes::After(other) => self.clients[other].done,
+            Comes::OnEvent(index) => index < self.world.lock().channel.events().len(),
+            Comes::WhenDue => {
+                let now = self.world.lock().millis();
+                self.oracle.is_due(now)
+            }
+        }
+    }
+
     /// How a call takes effect where nothing is wrong but what is wrong all the time.
     fn usual(&self, world: &World, index: usize) -> Effect {
         let what = &world.calls[index].what;
         match (self.scenario.store, what) {
-            (StoreMode::Good, _) | (_, What::Sql(..) | What::Http(_)) => Effect::Good,
+            (StoreMode::Good, _) | (_, What::Sql(..) | What::Deliver(_) | What::Channel(_)) => {
+                Effect::Good
+            }
             (StoreMode::Down, _) => Effect::Fails(Trouble::Store),
             (StoreMode::Forgets, What::Set(..)) => Effect::Lost,
             (StoreMode::Lags, What::Get(_) | What::Exists(_)) => Effect::Stale(1),
@@ -391,13 +429,23 @@ impl<'a> Run<'a> {
                 }
                 _ => {}
             }
-        } else if matches!(what, What::Http(_)) {
-            if self.limits.network_faults > 0 {
-                effects.extend([
-                    Effect::Fails(Trouble::Network),
-                    Effect::FailsAfter(Trouble::Network),
-                    Effect::Refused,
-                ]);
+        } else if what.is_outbound() {
+            if self.limits.network_faults == 0 {
+                return effects;
+            }
+            effects.extend([
+                Effect::Fails(Trouble::Network),
+                Effect::FailsAfter(Trouble::Network),
+                Effect::Refused,
+            ]);
+            if let What::Channel(request) = what {
+                effects.extend([Effect::RefusedAfter, Effect::Garbage]);
+                if self.scenario.orphans {
+                    effects.push(Effect::Hangs);
+                }
+                if request.method() == Method::POST {
+                    effects.extend([Effect::Declined, Effect::Processed]);
+                }
             }
         } else if self.limits.database_faults > 0 {
             effects.extend([Trouble::Busy, Trouble::Full, Trouble::Io].map(Effect::Fails));
@@ -428,7 +476,9 @@ impl<'a> Run<'a> {
                     self.usual(&world, *index),
                 );
                 world.effect(*index, *effect);
-                world.deliver(*index);
+                if *effect != Effect::Hangs {
+                    world.deliver(*index);
+                }
             }
             Event::Effect(index, effect) => {
                 if !world.calls[*index].is_orphan() {
@@ -450,6 +500,12 @@ impl<'a> Run<'a> {
             Event::Leap => {
                 self.limits.leaps -= 1;
                 world.leap(LEAP);
+            }
+            Event::Reversal => {
+                self.limits.reversals -= 1;
+                if let Some(charge) = world.declined_charge() {
+                    world.channel.settle_charge(&charge, Outcome::Succeeded);
+                }
             }
             Event::Wipe => {
                 self.limits.store_faults -= 1;
@@ -481,7 +537,7 @@ impl<'a> Run<'a> {
         }
         let limit = if what.is_key_value() {
             &mut self.limits.store_faults
-        } else if matches!(what, What::Http(_)) {
+        } else if what.is_outbound() {
             &mut self.limits.network_faults
         } else {
             self.oracle.database_trouble();
@@ -497,12 +553,15 @@ impl<'a> Run<'a> {
             self.world.lock().forget(id, |_| false);
             self.stage.kill(u8::try_from(slot).unwrap_or(u8::MAX));
         }
-        self.trace(|| "everybody asks once more, in a new instance".to_owned());
         let witness = u8::try_from(self.stage.slots.len()).unwrap_or(u8::MAX);
+        if self.scenario.outside == Outside::Channel {
+            self.close_channel(witness)?;
+        }
+        self.trace(|| "everybody asks once more, in a new instance".to_owned());
         for index in 0..self.clients.len() {
             let client = &self.scenario.clients[index];
             let answer = self.clients[index].answer.clone();
-            let recorded = |answer: &Answer| answer.is_final() && client.key != Key::Operator;
+            let recorded = |answer: &Answer| answer.is_final() && client.key.is_recorded();
             let Some(answer) = answer.filter(recorded) else {
                 continue;
             };
@@ -522,7 +581,7 @@ impl<'a> Run<'a> {
             });
             self.oracle.reused(self.scenario, index, &answer, &reused)?;
         }
-        if self.scenario.notify {
+        if self.scenario.outside == Outside::Receiver {
             for _ in 0..MOST_DISPATCHES {
                 if self.oracle.undelivered()? == 0 {
                     break;
@@ -537,6 +596,54 @@ impl<'a> Run<'a> {
             self.oracle.delivered(&world.received)?;
         }
         self.oracle.finish(self.scenario, self.calm)
+    }
+
+    /// One reconcile sweep ends every payment, whoever gave up on it, and the channel tells of everything
+    /// once more. Then a second sweep sends back what came too late.
+    fn close_channel(&mut self, witness: u8) -> Result<(), String> {
+        self.world.lock().end_what_is_processing();
+        self.reconcile(witness)?;
+        self.oracle.nothing_waits("charge")?;
+        for index in 0..self.clients.len() {
+            let client = &self.scenario.clients[index];
+            if !client.once || !client.key.is_recorded() {
+                continue;
+            }
+            let wire = self.wire(client.merchant, &client.key, &client.request);
+            self.oracle.sent(index);
+            let answer = self.ask(witness, wire)?;
+            self.trace(|| format!("client {index}, who had given up, gets {answer}"));
+            if answer.asks_to_retry() {
+                return Err(format!("invariant 9: client {index} gets {answer}"));
+            }
+            self.oracle.answered(self.scenario, index, &answer)?;
+            self.clients[index].answer = Some(answer);
+        }
+        let told = self.world.lock().channel.events().len();
+        for index in 0..told {
+            let wire = self.wire(0, &Key::Channel(index), &operations::webhook());
+            let answer = self.ask(witness, wire)?;
+            self.trace(|| format!("the channel tells of event {index} and gets {answer}"));
+            if answer.status != 200 {
+                return Err(format!("a webhook got {answer}"));
+            }
+        }
+        self.reconcile(witness)?;
+        self.oracle.nothing_waits("charge")?;
+        self.oracle.nothing_waits("refund")?;
+        self.oracle.same_money(self.world.lock().channel.book())
+    }
+
+    fn reconcile(&mut self, witness: u8) -> Result<(), String> {
+        // Longer than any lease.
+        self.world.lock().leap(LEAP);
+        let wire = self.wire(0, &Key::Operator, &operations::reconcile());
+        let answer = self.ask(witness, wire)?;
+        self.trace(|| format!("the reconcile sweep gets {answer}"));
+        match answer.status {
+            200 => Ok(()),
+            _ => Err(format!("the reconcile sweep got {answer}")),
+        }
     }
 
     /// Sends a request and lets everything happen as it should.
@@ -555,6 +662,7 @@ impl<'a> Run<'a> {
                 client.attempts,
                 phase,
                 &client.answer,
+                client.done,
                 self.oracle.window(index),
             ));
         }

@@ -10,7 +10,8 @@ use rand::{RngExt as _, SeedableRng as _};
 pub use self::catalogue::exhaustive;
 use crate::model::Fulfilment;
 use crate::operations::{
-    Key, Request, checkout, create, deposit, dispatch, fulfil, grant, limit, pay, profile, refund,
+    Key, Request, checkout, create, deposit, dispatch, fulfil, grant, limit, pay, pay_from_wallet,
+    profile, reconcile, refund, webhook,
 };
 
 /// How much may go wrong in one run.
@@ -26,8 +27,10 @@ pub struct Limits {
     pub early_timers: u8,
     /// Times that a call is slower than a lease.
     pub leaps: u8,
-    /// Requests to a server that go wrong.
+    /// Requests to a server that go wrong, or that the channel declines or puts off.
     pub network_faults: u8,
+    /// Charges that the channel takes the money of after it has declined them.
+    pub reversals: u8,
 }
 
 /// What is wrong with the key-value store all the time.
@@ -53,8 +56,28 @@ pub struct Client {
     pub merchant: usize,
     /// Which instance it talks to.
     pub slot: u8,
-    /// The client that must have its answer before.
-    pub after: Option<usize>,
+    pub comes: Comes,
+    /// Whether it never asks again.
+    pub once: bool,
+}
+
+/// When a client sends its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comes {
+    AtOnce,
+    /// When that client has its answer.
+    After(usize),
+    /// When the channel has that event; maybe never.
+    OnEvent(usize),
+    /// When something waits for the channel and belongs to nobody; maybe never.
+    WhenDue,
+}
+
+impl Comes {
+    /// Whether the time for it may never come.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Self::OnEvent(_) | Self::WhenDue)
+    }
 }
 
 impl Client {
@@ -64,13 +87,30 @@ impl Client {
             key: key.clone(),
             merchant: 0,
             slot,
-            after: None,
+            comes: Comes::AtOnce,
+            once: false,
+        }
+    }
+
+    /// The channel, that tells of an event once there is one with this index.
+    fn telling(event: usize, slot: u8) -> Self {
+        Self {
+            comes: Comes::OnEvent(event),
+            ..Self::new(&webhook(), &Key::Channel(event), slot)
+        }
+    }
+
+    /// The operator's timer, when there is something for it to do.
+    fn reconciling(slot: u8) -> Self {
+        Self {
+            comes: Comes::WhenDue,
+            ..Self::new(&reconcile(), &Key::Operator, slot)
         }
     }
 
     /// Whether the two use one idempotency key.
     pub fn same_key(&self, other: &Self) -> bool {
-        self.merchant == other.merchant && self.key == other.key && self.key != Key::Operator
+        self.merchant == other.merchant && self.key == other.key && self.key.is_recorded()
     }
 }
 
@@ -83,6 +123,16 @@ pub enum Kind {
     StoreFaults,
     DatabaseFaults,
     NetworkFaults,
+}
+
+/// Whom the component speaks to over the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    Nobody,
+    /// A server of the merchant that takes the events.
+    Receiver,
+    /// A payment channel, which takes what is not from the wallet.
+    Channel,
 }
 
 /// See the module.
@@ -102,11 +152,10 @@ pub struct Scenario {
     pub shared_instance: bool,
     /// Whether the database is empty at first, without a schema.
     pub empty: bool,
-    /// Whether events are delivered.
-    pub notify: bool,
+    pub outside: Outside,
     /// Whether what was there at first is past its retention.
     pub aged: bool,
-    /// Whether calls of a dead instance may still be on their way.
+    /// Whether calls that nobody waits for any more may still be on their way.
     pub orphans: bool,
     /// Whether instances have served a request before.
     pub warm: bool,
@@ -131,7 +180,7 @@ impl Scenario {
             split: false,
             shared_instance: false,
             empty: false,
-            notify: false,
+            outside: Outside::Nobody,
             aged: false,
             orphans: true,
             warm: false,
@@ -199,6 +248,11 @@ impl Scenario {
         self
     }
 
+    fn reversals(mut self, most: u8) -> Self {
+        self.limits.reversals = most;
+        self
+    }
+
     fn early_timers(mut self, most: u8) -> Self {
         self.limits.early_timers = most;
         self
@@ -219,6 +273,7 @@ pub fn random(seed: u64) -> Scenario {
         pay("o2", 100),
         pay("p1", 100),
         pay("o1", 99),
+        pay_from_wallet("o2", 100),
         checkout("o1", "r1"),
         checkout("o2", "r1"),
         create("new"),
@@ -240,7 +295,9 @@ pub fn random(seed: u64) -> Scenario {
         Key::Given("n"),
         Key::Token,
     ];
-    let clients: Vec<Client> = (0..random.random_range(2..=4_usize))
+    let outside = [Outside::Nobody, Outside::Receiver, Outside::Channel];
+    let outside = outside[random.random_range(0..outside.len())];
+    let mut clients: Vec<Client> = (0..random.random_range(2..=4_usize))
         .map(|index| match random.random_ratio(1, 10) {
             true => Client::new(&dispatch(), &Key::Operator, random.random_range(0..3)),
             false => Client {
@@ -248,10 +305,22 @@ pub fn random(seed: u64) -> Scenario {
                 key: keys[random.random_range(0..keys.len())].clone(),
                 merchant: usize::from(random.random_ratio(1, 8)),
                 slot: random.random_range(0..3),
-                after: (index > 0 && random.random_ratio(1, 4)).then(|| index - 1),
+                comes: match index > 0 && random.random_ratio(1, 4) {
+                    true => Comes::After(index - 1),
+                    false => Comes::AtOnce,
+                },
+                once: outside == Outside::Channel && random.random_ratio(1, 4),
             },
         })
         .collect();
+    if outside == Outside::Channel {
+        for event in 0..random.random_range(0..=3_usize) {
+            clients.push(Client::telling(event, random.random_range(0..3)));
+        }
+        for _ in 0..random.random_range(0..=2_u8) {
+            clients.push(Client::reconciling(random.random_range(0..3)));
+        }
+    }
     let modes = [
         StoreMode::Good,
         StoreMode::Good,
@@ -268,10 +337,11 @@ pub fn random(seed: u64) -> Scenario {
         early_timers: random.random_range(0..=6),
         leaps: random.random_range(0..=1),
         network_faults: random.random_range(0..=2),
+        reversals: random.random_range(0..=1),
     };
     Scenario {
         limits,
-        notify: random.random(),
+        outside,
         store: modes[random.random_range(0..modes.len())],
         any_order: true,
         split: random.random(),

@@ -45,12 +45,17 @@ impl Answer {
 
     /// Whether it is recorded and replayed.
     pub fn is_final(&self) -> bool {
-        matches!(self.status, 200..=299 | 402)
+        matches!(self.status, 200..=299 | 402) && !self.is_under_way()
+    }
+
+    /// Whether the channel has not answered yet.
+    fn is_under_way(&self) -> bool {
+        self.status == 202 && self.retry_after.is_some()
     }
 
     /// Whether the client has to come back.
     pub fn asks_to_retry(&self) -> bool {
-        self.status == 503 || self.code() == "idempotency_in_progress"
+        self.status == 503 || self.is_under_way() || self.code() == "idempotency_in_progress"
     }
 }
 

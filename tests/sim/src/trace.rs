@@ -17,7 +17,7 @@ pub fn describe(event: &Event, world: &World, slots: &[Slot]) -> String {
         Event::Call(index, effect) => format!("{}: {}", call(*index), words(*effect)),
         Event::Effect(index, effect) if world.calls[*index].is_orphan() => {
             format!(
-                "{}: {}, after its instance died",
+                "{}: {}, when nobody waits for it",
                 call(*index),
                 words(*effect)
             )
@@ -31,6 +31,7 @@ pub fn describe(event: &Event, world: &World, slots: &[Slot]) -> String {
             Some(Sleeper::Instance(id)) => format!("{id} wakes up"),
             None => "nobody wakes up".to_owned(),
         },
+        Event::Reversal => "the channel has the money of a declined charge".to_owned(),
         Event::Leap => format!("{} s pass", LEAP.as_secs()),
         Event::Wipe => "the key-value store loses everything".to_owned(),
         Event::Crash(slot, fates) => {
@@ -59,6 +60,10 @@ fn words(effect: Effect) -> String {
         Effect::Stale(by) => format!("reads a STALE value, {by} writes old"),
         Effect::Garbage => "reads GARBAGE".to_owned(),
         Effect::Refused => "is answered with 500".to_owned(),
+        Effect::RefusedAfter => "done, but is ANSWERED WITH 500".to_owned(),
+        Effect::Hangs => "HANGS".to_owned(),
+        Effect::Declined => "is DECLINED".to_owned(),
+        Effect::Processed => "is being PROCESSED".to_owned(),
     }
 }
 
@@ -84,7 +89,12 @@ impl fmt::Display for What {
             Self::Exists(name) => write!(out, "key-value exists {}", key(name)),
             Self::Keys => write!(out, "key-value keys"),
             Self::Sql(_, sql, _) => write!(out, "sqlite {}", short(sql)),
-            Self::Http(delivery) => {
+            Self::Channel(request) => {
+                let body = String::from_utf8_lossy(request.body());
+                let path = request.uri().path();
+                write!(out, "channel {} {path} {}", request.method(), short(&body))
+            }
+            Self::Deliver(delivery) => {
                 write!(
                     out,
                     "webhook {} {}",

@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
+use http::{Method, Request};
+use payonce_channel::{Desk, Outcome};
 use payonce_host::Services;
 use payonce_host::sqlite::{RowResult, Value};
 use rand::SeedableRng as _;
@@ -26,6 +29,9 @@ use self::seat::Seat;
 
 /// The wall clock at the start of everything: 2026-01-01.
 const EPOCH_SECONDS: u64 = 1_767_225_600;
+
+/// Where the payment channel is.
+pub const CHANNEL_HOST: &str = "channel.test";
 
 /// One life of one instance: an instance that died has a successor in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,8 +56,10 @@ pub enum What {
     Exists(String),
     Keys,
     Sql(Arc<Line>, String, Vec<Value>),
-    /// A request to somebody's server.
-    Http(Delivery),
+    /// A webhook to the merchant's server.
+    Deliver(Delivery),
+    /// A request to the payment channel.
+    Channel(Request<Bytes>),
 }
 
 /// A webhook on its way to the merchant's server.
@@ -66,7 +74,12 @@ pub struct Delivery {
 impl What {
     /// Whether it goes to the key-value store.
     pub fn is_key_value(&self) -> bool {
-        !matches!(self, Self::Sql(..) | Self::Http(_))
+        !matches!(self, Self::Sql(..)) && !self.is_outbound()
+    }
+
+    /// Whether it goes to somebody's server.
+    pub fn is_outbound(&self) -> bool {
+        matches!(self, Self::Deliver(_) | Self::Channel(_))
     }
 
     /// Whether nobody can tell when it takes effect: from now on it always does and answers the same. Where
@@ -111,8 +124,8 @@ pub enum Answer {
     Exists(bool),
     Keys(Vec<String>),
     Rows(Vec<String>, Vec<RowResult>),
-    /// The status of a response.
-    Http(u16),
+    /// The status of a response, and its body.
+    Http(u16, String),
     Failed(String),
 }
 
@@ -131,8 +144,16 @@ pub enum Effect {
     Stale(u8),
     /// A read that is answered with garbage.
     Garbage,
-    /// A request that a server answers with 500.
+    /// A request that a server answers with 500, and does nothing.
     Refused,
+    /// A request that a server answers with 500 after it has done it.
+    RefusedAfter,
+    /// A request that is never answered, and done later or never.
+    Hangs,
+    /// A charge or a refund that the channel declines.
+    Declined,
+    /// A charge or a refund that the channel goes on to work on, until somebody looks.
+    Processed,
 }
 
 /// Why a call fails.
@@ -170,7 +191,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether its instance died while the call was on its way: it takes effect all the same.
+    /// Whether nobody hears of it any more: it takes effect all the same.
     pub fn is_orphan(&self) -> bool {
         self.reply.is_none()
     }
@@ -220,6 +241,10 @@ pub struct World {
     log: MemoryOutputPipe,
     /// What the merchants' server took, in order.
     pub received: Vec<Delivery>,
+    /// The payment channel.
+    pub channel: Desk,
+    /// Whoever waits for what never comes.
+    hung: Vec<oneshot::Sender<Answer>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -243,6 +268,8 @@ impl Shared {
             database: Chain::default(),
             file,
             received: Vec::new(),
+            channel: Desk::default(),
+            hung: Vec::new(),
             log: MemoryOutputPipe::new(64 << 20),
         })))
     }
@@ -290,6 +317,17 @@ impl World {
     /// The time since the start of everything, nanoseconds.
     pub fn now(&self) -> u64 {
         self.clock.0.load(Ordering::Relaxed)
+    }
+
+    /// The wall clock, seconds since 1970.
+    pub fn seconds(&self) -> u64 {
+        EPOCH_SECONDS + self.now() / 1_000_000_000
+    }
+
+    /// The wall clock, milliseconds since 1970.
+    pub fn millis(&self) -> i64 {
+        let millis = EPOCH_SECONDS * 1_000 + self.now() / 1_000_000;
+        i64::try_from(millis).unwrap_or(i64::MAX)
     }
 
     /// Lets time pass while nothing else happens.
@@ -362,6 +400,11 @@ impl World {
 
     /// Lets a call take effect.
     pub fn effect(&mut self, index: usize, effect: Effect) {
+        if effect == Effect::Hangs {
+            let reply = self.calls[index].reply.take();
+            self.hung.extend(reply);
+            return;
+        }
         let what = self.calls[index].what.clone();
         let answer = self.execute(&what, effect);
         let call = &mut self.calls[index];
@@ -436,6 +479,10 @@ impl World {
         }
         state.add(&self.key_value);
         state.add(&self.received);
+        state.add(&(
+            format!("{:?}", self.channel.book()),
+            self.channel.events().len(),
+        ));
         state.add(&self.database);
     }
 
@@ -444,12 +491,15 @@ impl World {
             (_, Effect::Fails(trouble)) => return Answer::Failed(trouble.text()),
             (_, Effect::Lost) => return Answer::Done,
             (What::Get(_), Effect::Garbage) => return Answer::Value(Some(b"\x00{\"resp".to_vec())),
-            (What::Get(key), Effect::Stale(by)) => return Answer::Value(self.value(key, by)),
-            (What::Http(_), Effect::Refused) => return Answer::Http(500),
-            (What::Http(delivery), _) => {
-                self.received.push(delivery.clone());
-                Answer::Http(204)
+            (What::Deliver(_) | What::Channel(_), Effect::Refused) => {
+                return Answer::Http(500, String::new());
             }
+            (What::Get(key), Effect::Stale(by)) => return Answer::Value(self.value(key, by)),
+            (What::Deliver(delivery), _) => {
+                self.received.push(delivery.clone());
+                Answer::Http(204, String::new())
+            }
+            (What::Channel(request), _) => self.ask_channel(request.clone(), effect),
             (What::Open, _) => Answer::Done,
             (What::Get(key), _) => Answer::Value(self.value(key, 0)),
             (What::Exists(key), _) => Answer::Exists(self.value(key, 0).is_some()),
@@ -466,8 +516,47 @@ impl World {
         };
         match effect {
             Effect::FailsAfter(trouble) => Answer::Failed(trouble.text()),
+            Effect::RefusedAfter => Answer::Http(500, String::new()),
+            Effect::Garbage => Answer::Http(200, "<title>a proxy</title>".to_owned()),
             _ => result,
         }
+    }
+
+    fn ask_channel(&mut self, request: Request<Bytes>, effect: Effect) -> Answer {
+        if request.method() == Method::GET {
+            self.end_what_is_processing();
+        }
+        let outcome = match effect {
+            Effect::Declined => Outcome::Declined("card_declined".to_owned()),
+            Effect::Processed => Outcome::Processing,
+            _ => Outcome::Succeeded,
+        };
+        let (status, body) = self.channel.answer(request, outcome);
+        Answer::Http(status, body.to_string())
+    }
+
+    /// The channel ends what it was working on.
+    pub fn end_what_is_processing(&mut self) {
+        let book = self.channel.book();
+        let charges = book.charges.iter();
+        let charges = charges.filter(|charge| charge.outcome == Outcome::Processing);
+        let charges: Vec<String> = charges.map(|charge| charge.charge_id.clone()).collect();
+        let refunds = book.refunds.iter();
+        let refunds = refunds.filter(|refund| refund.outcome == Outcome::Processing);
+        let refunds: Vec<String> = refunds.map(|refund| refund.refund_id.clone()).collect();
+        for charge in charges {
+            self.channel.settle_charge(&charge, Outcome::Succeeded);
+        }
+        for refund in refunds {
+            self.channel.settle_refund(&refund, Outcome::Succeeded);
+        }
+    }
+
+    /// A charge that the channel has declined, and has got the money of all the same.
+    pub fn declined_charge(&self) -> Option<String> {
+        let mut charges = self.channel.book().charges.iter();
+        let declined = charges.find(|charge| charge.outcome.code().is_some());
+        declined.map(|charge| charge.charge_id.clone())
     }
 
     fn value(&self, key: &str, before: u8) -> Option<Vec<u8>> {

@@ -1,10 +1,10 @@
 //! Every scenario that is explored to its end.
 
-use super::{Client, Kind, Scenario, StoreMode};
+use super::{Client, Comes, Kind, Outside, Scenario, StoreMode};
 use crate::model::Fulfilment;
 use crate::operations::{
     self, Key, Request, checkout, create, deposit, dispatch, first_deposit, first_payment, fulfil,
-    grant, limit, pay, pay_event, profile, refund, sweep,
+    grant, limit, pay, pay_event, pay_from_wallet, profile, refund, sweep,
 };
 
 /// All of them.
@@ -32,6 +32,7 @@ pub fn exhaustive() -> Vec<Scenario> {
     all.extend(three());
     all.extend(delivery());
     all.extend(sweeps());
+    all.extend(channel());
     all
 }
 
@@ -225,7 +226,7 @@ fn races() -> Vec<(String, [Client; 2])> {
 fn delivery() -> Vec<Scenario> {
     let paying = Client::new(&pay("o1", 100), &Key::Given("k"), 0);
     let operator = |slot| Client {
-        after: Some(0),
+        comes: Comes::After(0),
         ..Client::new(&dispatch(), &Key::Operator, slot)
     };
     let one = [paying.clone()];
@@ -248,10 +249,141 @@ fn delivery() -> Vec<Scenario> {
         dispatcher("-and-database-fault", Kind::DatabaseFaults).database_faults(1),
     ];
     let notifying = |scenario| Scenario {
-        notify: true,
+        outside: Outside::Receiver,
         ..scenario
     };
     scenarios.map(notifying).into()
+}
+
+/// Payments and refunds through a channel: two rows of the journal around one call.
+fn channel() -> Vec<Scenario> {
+    let given = |request: Request, key| Client::new(&request, &Key::Given(key), 0);
+    let charge = given(pay("o1", 100), "k");
+    let after_it = |client: Client| Client {
+        comes: Comes::After(0),
+        ..client
+    };
+    let refund = |key| after_it(given(refund("o1", 60), key));
+    let gives_up = Client {
+        once: true,
+        ..charge.clone()
+    };
+    let mut all = Vec::new();
+    let singles = [
+        ("charge", vec![charge.clone()]),
+        ("charge-given-up", vec![gives_up.clone()]),
+        ("refund-of-charge", vec![charge.clone(), refund("l")]),
+    ];
+    for (name, clients) in &singles {
+        let scenario = |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, clients);
+        all.extend([
+            scenario("crash", Kind::CrashPoints).crashes(1),
+            scenario("crash-twice", Kind::CrashPairs)
+                .crashes(2)
+                .without_orphans(),
+            scenario("slow-and-crash", Kind::CrashPoints)
+                .leaps(1)
+                .crashes(1)
+                .without_orphans(),
+            scenario("channel-fault", Kind::NetworkFaults).network_faults(1),
+            scenario("channel-two-faults", Kind::NetworkFaults)
+                .network_faults(2)
+                .without_orphans(),
+            scenario("channel-fault-and-crash", Kind::NetworkFaults)
+                .network_faults(1)
+                .crashes(1)
+                .without_orphans(),
+            scenario("database-fault", Kind::DatabaseFaults).database_faults(1),
+            scenario("database-and-channel-fault", Kind::DatabaseFaults)
+                .database_faults(1)
+                .network_faults(1),
+        ]);
+    }
+    let (told, repeated, returned) = (
+        Client::telling(0, 0),
+        Client::telling(0, 0),
+        Client::telling(1, 0),
+    );
+    let races = [
+        ("same-key-charge", vec![charge.clone(), charge.clone()]),
+        (
+            "two-charges-one-order",
+            vec![charge.clone(), given(pay("o1", 100), "l")],
+        ),
+        (
+            "charge-and-wallet",
+            vec![charge.clone(), given(pay_from_wallet("o1", 100), "l")],
+        ),
+        (
+            "charge-and-cancel",
+            vec![charge.clone(), given(fulfil("o1", Fulfilment::Cancel), "l")],
+        ),
+        ("charge-and-webhook", vec![charge.clone(), told.clone()]),
+        (
+            "charge-and-reconciler",
+            vec![charge.clone(), Client::reconciling(0)],
+        ),
+        (
+            "two-refunds-of-charge",
+            vec![charge.clone(), refund("l"), refund("n")],
+        ),
+        (
+            "refund-of-charge-and-webhook",
+            vec![charge.clone(), refund("l"), returned.clone()],
+        ),
+    ];
+    for (name, clients) in &races {
+        let scenario =
+            |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, clients).apart();
+        let faults = scenario("order-and-channel-fault", Kind::NetworkFaults);
+        all.extend([
+            scenario("order", Kind::Schedules).early_timers(1),
+            scenario("order-and-crash", Kind::CrashPoints).crashes(1),
+            faults.network_faults(1),
+        ]);
+    }
+    let two_webhooks = [charge.clone(), told.clone(), repeated];
+    let late = [
+        charge.clone(),
+        after_it(given(pay("o1", 100), "l")),
+        returned.clone(),
+    ];
+    let late_and_cancelled = [
+        charge.clone(),
+        after_it(given(fulfil("o1", Fulfilment::Cancel), "l")),
+        returned,
+    ];
+    let reconcilers = [charge, Client::reconciling(0), Client::reconciling(0)];
+    let late_money = |name: &str, clients: &[Client]| {
+        let scenario = Scenario::new(name, Kind::NetworkFaults, clients).apart();
+        scenario.network_faults(1).reversals(1)
+    };
+    all.extend([
+        Scenario::new(
+            "order-charge-and-two-webhooks",
+            Kind::Schedules,
+            &two_webhooks,
+        )
+        .apart(),
+        late_money("late-money-and-other-charge", &late),
+        late_money("late-money-and-cancel", &late_and_cancelled),
+        late_money("late-money-and-crash", &late_and_cancelled[..1]).crashes(1),
+        Scenario::new("two-reconcilers-and-retry", Kind::CrashPoints, &reconcilers)
+            .apart()
+            .crashes(1),
+        Scenario::new(
+            "two-reconcilers",
+            Kind::CrashPoints,
+            &[gives_up, reconcilers[1].clone(), reconcilers[2].clone()],
+        )
+        .apart()
+        .crashes(1),
+    ]);
+    let charging = |scenario| Scenario {
+        outside: Outside::Channel,
+        ..scenario
+    };
+    all.into_iter().map(charging).collect()
 }
 
 /// Sweeps beside each other and beside requests with keys that are past their retention.

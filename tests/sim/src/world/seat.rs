@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use payonce_host::key_value::{KeyValue, Outcome};
 use payonce_host::sqlite::{Connection, Database, Query, Value};
 use tokio::sync::mpsc;
 use wasmtime_wasi_http::WasiBody;
 
 use super::file::Line;
-use super::{Answer, Call, Delivery, InstanceId, Shared, Sleeper, What};
+use super::{Answer, CHANNEL_HOST, Call, Delivery, InstanceId, Shared, Sleeper, What};
 
 /// Where an instance sits in the world.
 #[derive(Clone)]
@@ -52,27 +53,21 @@ impl Seat {
         async { _ = woken.await }.boxed()
     }
 
-    /// Sends a webhook.
+    /// Sends a request to the channel or to the merchant's server.
     pub(super) async fn request(
         self,
         request: http::Request<WasiBody>,
     ) -> Result<http::Response<WasiBody>, wasmtime_wasi_http::Error> {
         let (head, body) = request.into_parts();
-        let text = |name: &str| {
-            let value = head.headers.get(name).map(|value| value.as_bytes());
-            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        let body = body.collect().await?.to_bytes();
+        let what = match head.uri.host() {
+            Some(CHANNEL_HOST) => What::Channel(http::Request::from_parts(head, body)),
+            _ => What::Deliver(delivery(&head.headers, &body)),
         };
-        let payload = body.collect().await?.to_bytes();
-        let delivery = Delivery {
-            event_id: text("webhook-id"),
-            timestamp: text("webhook-timestamp"),
-            signature: text("webhook-signature"),
-            payload: String::from_utf8_lossy(&payload).into_owned(),
-        };
-        match self.call(What::Http(delivery)).await {
-            Answer::Http(status) => {
-                let empty = http_body_util::Empty::new().map_err(|never| match never {});
-                let mut response = http::Response::new(WasiBody::new(empty));
+        match self.call(what).await {
+            Answer::Http(status, body) => {
+                let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+                let mut response = http::Response::new(WasiBody::new(body));
                 *response.status_mut() =
                     http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::BAD_GATEWAY);
                 Ok(response)
@@ -90,6 +85,19 @@ impl Seat {
             }
         }
         .boxed()
+    }
+}
+
+fn delivery(headers: &http::HeaderMap, payload: &[u8]) -> Delivery {
+    let text = |name: &str| {
+        let value = headers.get(name).map(|value| value.as_bytes());
+        String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+    };
+    Delivery {
+        event_id: text("webhook-id"),
+        timestamp: text("webhook-timestamp"),
+        signature: text("webhook-signature"),
+        payload: String::from_utf8_lossy(payload).into_owned(),
     }
 }
 
