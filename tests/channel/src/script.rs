@@ -36,6 +36,8 @@ pub enum Fault {
     RateLimit,
     /// Done, answered with 200 and the page of some proxy.
     Garble,
+    /// Done, answered with another amount.
+    Misstate,
     /// Done, answered after so many milliseconds.
     Slow(u64),
     /// Done, and the webhook is delivered before the answer.
@@ -46,7 +48,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, for tests that hold for all of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Refuse,
         Self::Hang,
         Self::Late,
@@ -56,6 +58,7 @@ impl Fault {
         Self::FailAfter,
         Self::RateLimit,
         Self::Garble,
+        Self::Misstate,
         Self::Slow(50),
         Self::WebhookFirst,
         Self::WebhookMeanwhile,

@@ -1,7 +1,7 @@
 //! One charge, whatever is lost on the way.
 
 use futures::future::{join, join_all};
-use payonce_channel::{Call, Fault, Outcome, Surface};
+use payonce_channel::{Call, Fault, Outcome, Step, Surface};
 use serde_json::json;
 
 use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, now, step, unknown};
@@ -319,6 +319,38 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
             till.channel.come_back();
             till.recover(&call, by, "back").await.ok(200);
             assert_eq!(till.stats().await["stuck"], json!([]));
+        }
+        till.books_agree();
+    }
+}
+
+/// Invariants 8 and 9: a channel that speaks of another amount settles nothing, and the operator sees it.
+#[tokio::test]
+async fn an_answer_about_another_amount_leaves_the_payment_open() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for outcome in outcomes() {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel
+                .script(Call::Charge, [step(&outcome, Fault::Misstate)]);
+            for call in [Call::Charge, Call::Lookup] {
+                till.channel.otherwise(call, Fault::Misstate);
+            }
+            unknown(&call.clone().send().await);
+            till.expire_leases();
+            till.reconcile(json!({})).await;
+            unknown(&now(&call).await);
+            let stuck = till.stats().await["stuck"].clone();
+            let reason = "the channel speaks of 101 EUR, and not of 100 EUR";
+            assert_eq!(stuck[0]["last_error"], reason, "{stuck}");
+            for call in [Call::Charge, Call::Lookup] {
+                till.channel.otherwise(call, Step::default());
+            }
+            let last = till
+                .recover(&call, Recovery::Reconcile, "right again")
+                .await;
+            assert_eq!(last.status == 200, outcome.is_success());
         }
         till.books_agree();
     }
