@@ -131,6 +131,6 @@ pub fn adapter(config: &ChannelConfig) -> Option<Box<dyn Channel>> {
     Some(match config.kind {
         ChannelKind::Wallet => return None,
         ChannelKind::Http => Box::new(HttpChannel::new(client, secrets)),
-        ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets)),
+        ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets, config.stuck_after_ms)),
     })
 }

@@ -3,6 +3,9 @@
 //! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
 //! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
 //! Stripe or the repeated request is refused. Search lags behind by up to a minute.
+//!
+//! A payment intent that waits for its customer for too long is canceled by whoever looks it up: nothing else would
+//! end it.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
@@ -26,6 +29,8 @@ const SEARCH_LAG_MS: i64 = 10 * 60_000;
 pub(super) struct StripeChannel {
     client: Client,
     webhook_secrets: Vec<Vec<u8>>,
+    /// How long customers may take to confirm a payment, milliseconds.
+    patience_ms: i64,
 }
 
 /// A payment intent or a refund.
@@ -85,11 +90,22 @@ struct EventData {
 type Form = Vec<(&'static str, String)>;
 
 impl StripeChannel {
-    pub fn new(client: Client, webhook_secrets: Vec<Vec<u8>>) -> Self {
+    pub fn new(client: Client, webhook_secrets: Vec<Vec<u8>>, patience_ms: i64) -> Self {
         Self {
             client,
             webhook_secrets,
+            patience_ms,
         }
+    }
+
+    async fn post(&self, path: &str, key: &str, form: Form) -> Result<Answer, Unknown> {
+        let body = serde_urlencoded::to_string(form).unwrap_or_default();
+        let request = self
+            .client
+            .request(Method::POST, path)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("idempotency-key", key);
+        self.client.send(request, body).await
     }
 
     /// Creates the object of a call, or repeats the first answer.
@@ -98,13 +114,7 @@ impl StripeChannel {
             CallKind::Charge => charge_form(call)?,
             CallKind::Refund => refund_form(call, self.charged(call).await?)?,
         };
-        let body = serde_urlencoded::to_string(form).unwrap_or_default();
-        let request = self
-            .client
-            .request(Method::POST, path(call.kind))
-            .header("content-type", "application/x-www-form-urlencoded")
-            .header("idempotency-key", &call.number);
-        Ok(self.client.send(request, body).await?)
+        Ok(self.post(path(call.kind), &call.number, form).await?)
     }
 
     /// Asks for what the call is.
@@ -133,7 +143,13 @@ impl StripeChannel {
     }
 
     async fn look_up(&self, call: &ChannelCall, now: Timestamp) -> Outcome {
-        match self.find(call, now).await {
+        let found = match self.find(call, now).await {
+            Ok(found) if found.is_abandoned(call, now, self.patience_ms) => {
+                self.cancel(call, &found.id).await
+            }
+            found => found,
+        };
+        match found {
             Ok(found) => found.outcome(call),
             Err(outcome) => outcome,
         }
@@ -145,12 +161,31 @@ impl StripeChannel {
         if then.settlement(call.kind).is_some() {
             return Ok(then);
         }
-        let path = format!("{}/{}", path(call.kind), then.id);
+        self.show(call, &then.id).await
+    }
+
+    async fn show(&self, call: &ChannelCall, id: &str) -> Result<Object, Outcome> {
+        let path = format!("{}/{id}", path(call.kind));
         let request = self.client.request(Method::GET, &path);
-        let now = self.client.send(request, String::new()).await?;
-        match now.status {
-            200 => object(call, &now),
-            _ => Err(now.unclear()),
+        let answer = self.client.send(request, String::new()).await?;
+        match answer.status {
+            200 => object(call, &answer),
+            _ => Err(answer.unclear()),
+        }
+    }
+
+    /// Ends a payment intent that waits for its customer, and shows it.
+    async fn cancel(&self, call: &ChannelCall, id: &str) -> Result<Object, Outcome> {
+        let path = format!("{}/{id}/cancel", path(call.kind));
+        // No number of a call has two of these.
+        let key = format!("{}~cancel", call.number);
+        let form = vec![("cancellation_reason", "abandoned".to_owned())];
+        let answer = self.post(&path, &key, form).await?;
+        match answer.status {
+            200 => object(call, &answer),
+            // It does not wait any more.
+            400 => self.show(call, id).await,
+            _ => Err(answer.unclear()),
         }
     }
 
@@ -419,6 +454,18 @@ impl Object {
         let news = self.news(call.kind);
         news.ok_or_else(|| "the channel names no number".to_owned())?
             .of(call)
+    }
+
+    /// Whether it is a payment that waits for its customer, who has had the time to confirm it.
+    fn is_abandoned(&self, call: &ChannelCall, now: Timestamp, patience_ms: i64) -> bool {
+        let waits = matches!(
+            self.status.as_deref(),
+            Some("requires_action" | "requires_confirmation" | "requires_payment_method")
+        );
+        call.kind == CallKind::Charge
+            && waits
+            && self.said(call) == Ok(None)
+            && now >= call.created_at.plus_millis(patience_ms)
     }
 
     /// What it says, if it bears a number.

@@ -235,6 +235,46 @@ fn what_the_customer_needs_is_passed_on() {
     assert_eq!(secret("processing"), None);
 }
 
+/// Nothing that is over, in the hands of the bank, or somebody else's is canceled.
+#[test]
+fn a_payment_is_abandoned_when_its_customer_has_let_the_time_pass() {
+    let is_abandoned = |call: &ChannelCall, object: &str, minutes: i64| {
+        let object: Object = serde_json::from_str(object).unwrap();
+        let now = Timestamp::from_millis(minutes * 60_000);
+        object.is_abandoned(call, now, 15 * 60_000)
+    };
+    for status in [
+        "requires_action",
+        "requires_confirmation",
+        "requires_payment_method",
+    ] {
+        let waiting = intent(&format!(r#""status":"{status}""#));
+        assert!(!is_abandoned(&call(), &waiting, 14), "{status}");
+        assert!(is_abandoned(&call(), &waiting, 15), "{status}");
+        for other in [
+            waiting.replace("1999", "2000"),
+            waiting.replace("eur", "usd"),
+            waiting.replace("m~1", "m~3"),
+            waiting.replace("request_no", "refund_no"),
+        ] {
+            assert!(!is_abandoned(&call(), &other, 15), "{other}");
+        }
+    }
+    for over in [
+        r#""status":"succeeded""#,
+        r#""status":"canceled""#,
+        r#""status":"processing""#,
+        r#""status":"requires_capture""#,
+        r#""status":"requires_payment_method","last_payment_error":{"code":"card_declined"}"#,
+        r#""more":1"#,
+    ] {
+        assert!(!is_abandoned(&call(), &intent(over), 15), "{over}");
+    }
+    let refunded = intent(r#""status":"requires_action""#).replace("request_no", "refund_no");
+    let refunded = refunded.replace("m~1", "m~2");
+    assert!(!is_abandoned(&refund(), &refunded, 15));
+}
+
 #[test]
 fn a_key_is_repeated_while_stripe_remembers_it() {
     let after = |hours: i64| is_remembered(&call(), Timestamp::from_millis(hours * 3_600_000));

@@ -10,6 +10,8 @@ use crate::book::Outcome;
 pub enum Call {
     Charge,
     Lookup,
+    /// Of a charge that waits for its customer; only Stripe has it.
+    Cancel,
     Refund,
     LookupRefund,
 }

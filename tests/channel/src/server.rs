@@ -323,7 +323,7 @@ impl Play<'_> {
     /// Leaves it to the next release.
     fn hold(&self) {
         let mut state = self.shared.state();
-        if self.surface == Surface::Stripe && matches!(self.call, Call::Charge | Call::Refund) {
+        if self.surface == Surface::Stripe {
             stripe::start(&mut state, self.asked);
         }
         state.held.push(Held {

@@ -28,6 +28,7 @@ pub(crate) fn route(asked: &Asked) -> Option<(Call, Act)> {
         ("GET", ["v1", "payment_intents"]) => Some((Call::Lookup, list_intents)),
         ("GET", ["v1", "payment_intents", "search"]) => Some((Call::Lookup, search_intents)),
         ("GET", ["v1", "payment_intents", _]) => Some((Call::Lookup, show_intent)),
+        ("POST", ["v1", "payment_intents", _, "cancel"]) => Some((Call::Cancel, cancel_intent)),
         ("POST", ["v1", "refunds"]) => Some((Call::Refund, create_refund)),
         ("GET", ["v1", "refunds"]) => Some((Call::LookupRefund, list_refunds)),
         ("GET", ["v1", "refunds", _]) => Some((Call::LookupRefund, show_refund)),
@@ -154,6 +155,47 @@ fn show_intent(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
     }
 }
 
+/// What waits for its customer, or for another means of payment, can be canceled.
+fn cancel_intent(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
+    once(state, asked, |state, form| {
+        check(form, "cancel")?;
+        let reasons = [
+            "abandoned",
+            "duplicate",
+            "fraudulent",
+            "requested_by_customer",
+        ];
+        let reason = form.get("cancellation_reason").map(String::as_str);
+        if reason.is_some_and(|reason| !reasons.contains(&reason)) {
+            return Err(invalid(
+                "cancellation_reason",
+                "Invalid cancellation_reason",
+            ));
+        }
+        let id = &asked.segments[2];
+        let Some(charge) = state.book.charge_by_id(id) else {
+            return Err(missing("payment_intent", id));
+        };
+        if !matches!(
+            charge.outcome,
+            Outcome::RequiresAction | Outcome::Declined(_)
+        ) {
+            let intent = intent(charge);
+            let message = format!(
+                "You cannot cancel this PaymentIntent because it has a status of {}.",
+                intent["status"].as_str().unwrap_or_default()
+            );
+            let code = Some("payment_intent_unexpected_state");
+            let mut reply = error(400, "invalid_request_error", code, &message);
+            reply.body["error"]["payment_intent"] = intent;
+            return Ok(reply);
+        }
+        state.settle_charge(id, Outcome::Canceled);
+        let charge = state.book.charge_by_id(id);
+        Ok(Reply::new(200, charge.map(intent).unwrap_or_default()))
+    })
+}
+
 fn list_intents(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
     let all = state.book.charges.iter().rev().map(intent);
     page("list", "/v1/payment_intents", all.collect(), &asked.query)
@@ -271,6 +313,7 @@ fn intent(charge: &Charge) -> Value {
         Outcome::Declined(_) => "requires_payment_method",
         Outcome::Processing => "processing",
         Outcome::RequiresAction => "requires_action",
+        Outcome::Canceled => "canceled",
     };
     let id = &charge.charge_id;
     let received = if charge.outcome.is_success() {
@@ -310,7 +353,10 @@ fn intent(charge: &Charge) -> Value {
 
 /// The error of a declined card.
 fn decline(charge: &Charge) -> Option<Value> {
-    let code = charge.outcome.code()?;
+    let Outcome::Declined(code) = &charge.outcome else {
+        return None;
+    };
+    let code = code.as_str();
     // Codes of their own at Stripe; everything else is one kind of `card_declined`.
     let kind = match code {
         "expired_card" | "incorrect_cvc" | "processing_error" | "incorrect_number" => code,
@@ -340,6 +386,7 @@ fn refund_object(charge: &Charge, refund: &Refund) -> Value {
         Outcome::Declined(_) => "failed",
         Outcome::Processing => "pending",
         Outcome::RequiresAction => "requires_action",
+        Outcome::Canceled => "canceled",
     };
     let mut object = json!({
         "id": refund.refund_id,
@@ -351,8 +398,8 @@ fn refund_object(charge: &Charge, refund: &Refund) -> Value {
         "payment_intent": charge.charge_id,
         "status": status,
     });
-    if let Some(code) = refund.outcome.code() {
-        object["failure_reason"] = code.into();
+    if let Outcome::Declined(code) = &refund.outcome {
+        object["failure_reason"] = code.as_str().into();
     }
     object
 }
@@ -380,6 +427,7 @@ pub(crate) fn charge_events(charge: &Charge) -> Vec<(&'static str, Value)> {
         Outcome::Declined(_) => "payment_intent.payment_failed",
         Outcome::Processing => "payment_intent.processing",
         Outcome::RequiresAction => "payment_intent.requires_action",
+        Outcome::Canceled => "payment_intent.canceled",
     };
     vec![(event_type, intent(charge))]
 }
@@ -393,7 +441,7 @@ pub(crate) fn refund_events(
     match refund.outcome {
         Outcome::Succeeded => vec![("charge.refunded", charge_object(book, charge)), told],
         Outcome::Declined(_) => vec![told, ("refund.failed", refund_object(charge, refund))],
-        Outcome::Processing | Outcome::RequiresAction => vec![told],
+        Outcome::Processing | Outcome::RequiresAction | Outcome::Canceled => vec![told],
     }
 }
 
@@ -413,6 +461,7 @@ pub(crate) fn event(id: &str, event_type: &str, object: Value) -> Value {
 /// Refuses parameters that Stripe does not have.
 fn check(form: &Form, route: &str) -> Result<(), Reply> {
     let known: &[&str] = match route {
+        "cancel" => &["cancellation_reason"],
         "refunds" => &["amount", "payment_intent", "reason"],
         _ => &[
             "amount",

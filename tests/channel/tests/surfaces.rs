@@ -156,6 +156,35 @@ async fn stripe_declines_with_the_error_of_a_card() {
     assert!(bench.channel.book().kept().is_empty());
 }
 
+#[tokio::test]
+async fn stripe_cancels_what_waits_for_its_customer_and_nothing_else() {
+    let bench = Bench::new();
+    let cancel = |id: &Value, key: &str| {
+        let path = format!("/v1/payment_intents/{}/cancel", id.as_str().unwrap());
+        bench.post(&path, Some(key))
+    };
+    bench
+        .channel
+        .script(Call::Charge, [Outcome::RequiresAction]);
+    let (_, waiting) = send(bench.intent(Some("k"), CHARGE)).await;
+    for _ in 0..2 {
+        let (status, canceled) = send(cancel(&waiting["id"], "k~cancel")).await;
+        assert_eq!((status, &canceled["status"]), (200, &json!("canceled")));
+    }
+    let (_, paid) = send(bench.intent(Some("l"), CHARGE)).await;
+    for (intent, key) in [(&waiting, "again"), (&paid, "l~cancel")] {
+        let (status, refused) = send(cancel(&intent["id"], key)).await;
+        let code = &refused["error"]["code"];
+        assert_eq!(
+            (status, code),
+            (400, &json!("payment_intent_unexpected_state"))
+        );
+    }
+    assert_eq!(send(cancel(&json!("pi_9"), "m")).await.0, 404);
+    let kept: u64 = bench.channel.book().kept().into_values().sum();
+    assert_eq!(kept, 4200);
+}
+
 /// A call that is done late is done once, however often it was asked for meanwhile; Stripe says that it is in
 /// flight, the contract does it at once.
 #[tokio::test]
