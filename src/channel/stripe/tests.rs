@@ -72,6 +72,16 @@ fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
     }
 }
 
+#[test]
+fn every_request_names_the_version_of_the_api() {
+    let mut config = crate::config::ChannelConfig::default();
+    config.url = Some("https://api.stripe.com".parse().unwrap());
+    config.key = "sk".to_owned();
+    let stripe = StripeChannel::new(Client::new(&config).unwrap(), Vec::new(), 0);
+    let request = stripe.request(Method::GET, "/v1/refunds").body(()).unwrap();
+    assert_eq!(request.headers()["stripe-version"], "2025-03-31.basil");
+}
+
 /// Three currencies have another minor unit at Stripe than in ISO 4217.
 #[test]
 fn the_amount_is_counted_as_stripe_counts() {

@@ -212,6 +212,13 @@ async fn respond(
         };
         return Ok(reply.response());
     }
+    let refusal = match surface {
+        Surface::Http => None,
+        Surface::Stripe => stripe::refuse_version(&asked),
+    };
+    if let Some(refusal) = refusal {
+        return Ok(refusal.response());
+    }
     let step = shared.state().next(call);
     let play = Play {
         shared,

@@ -4,6 +4,8 @@
 //!   since; also if it was a 500.
 //! - The same key with other parameters is a 400, and a 409 while the first request is in flight.
 //! - Lists have ten entries unless asked for more.
+//! - The version of the API is that of the account unless a request names one. Here it is another one than the
+//!   only one that is played, so every request has to name that.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +20,9 @@ use crate::server::Act;
 use crate::state::{Saved, State};
 
 type Form = BTreeMap<String, String>;
+
+/// The version that is played.
+const VERSION: &str = "2025-03-31.basil";
 
 /// The call that a request is. Creating again what is known is how payonce looks up within Stripe's 24
 /// hours: it counts as a charge.
@@ -34,6 +39,13 @@ pub(crate) fn route(asked: &Asked) -> Option<(Call, Act)> {
         ("GET", ["v1", "refunds", _]) => Some((Call::LookupRefund, show_refund)),
         _ => None,
     }
+}
+
+/// Refuses a request that does not name the version that is played.
+pub(crate) fn refuse_version(asked: &Asked) -> Option<Reply> {
+    let version = asked.header("stripe-version").unwrap_or_default();
+    let message = format!("Invalid Stripe API version: {version}");
+    (version != VERSION).then(|| error(400, "invalid_request_error", None, &message))
 }
 
 /// Marks a key as in flight: it will act later.
@@ -450,7 +462,7 @@ pub(crate) fn event(id: &str, event_type: &str, object: Value) -> Value {
     json!({
         "id": id,
         "object": "event",
-        "api_version": "2025-03-31.basil",
+        "api_version": VERSION,
         "created": now.map_or(0, |since| since.as_secs()),
         "livemode": false,
         "type": event_type,

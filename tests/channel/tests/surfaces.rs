@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 const CHARGE: &str = "amount=4200&currency=eur&confirm=true&payment_method=pm_card_visa\
                       &metadata[request_no]=r1&metadata[order_no]=o1&metadata[merchant_id]=m1";
 
+const VERSION: &str = "2025-03-31.basil";
+
 struct Bench {
     channel: Channel,
     client: Client,
@@ -32,12 +34,14 @@ impl Bench {
 
     fn get(&self, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.channel.url());
-        self.client.get(url).bearer_auth("key")
+        let request = self.client.get(url).bearer_auth("key");
+        request.header("stripe-version", VERSION)
     }
 
     fn post(&self, path: &str, key: Option<&str>) -> RequestBuilder {
         let url = format!("{}{path}", self.channel.url());
         let request = self.client.post(url).bearer_auth("key");
+        let request = request.header("stripe-version", VERSION);
         match key {
             Some(key) => request.header("idempotency-key", key),
             None => request,
@@ -234,6 +238,23 @@ async fn nobody_is_charged_without_the_key_of_the_account() {
     let answer = bench.client.execute(stranger).await.unwrap();
     assert_eq!(answer.status().as_u16(), 401);
     assert!(bench.channel.book().charges.is_empty());
+}
+
+#[tokio::test]
+async fn stripe_answers_in_the_version_that_a_request_names() {
+    let bench = Bench::new();
+    for other in [None, Some("2022-11-15"), Some("basil")] {
+        let mut request = bench.intent(Some("k"), CHARGE).build().unwrap();
+        let headers = request.headers_mut();
+        headers.remove("stripe-version");
+        if let Some(other) = other {
+            headers.insert("stripe-version", other.parse().unwrap());
+        }
+        let answer = bench.client.execute(request).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 400, "{other:?}");
+    }
+    assert!(bench.channel.book().charges.is_empty());
+    assert_eq!(send(bench.intent(Some("k"), CHARGE)).await.0, 200);
 }
 
 /// As the README and `docs/channels.md` do it: with `curl` and nothing else.
