@@ -1,8 +1,8 @@
 //! The channel `http`: a small contract for gateways that have no adapter of their own.
 //!
 //! `POST /charges` and `POST /refunds` with the header `Idempotency-Key`, which is the number in the body;
-//! `GET /charges/{request_no}` and `GET /refunds/{refund_no}`, 404 where the number is not known. Answers have
-//! `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may come as 402. A `POST` that
+//! `GET /charges/{request_no}` and `GET /refunds/{refund_no}`, 404 where the number is not known. Answers have the
+//! number, `amount`, `currency` and `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may come as 402. A `POST` that
 //! is answered 400 or 422 with a `code` was refused for good before anything happened. Everything else is
 //! unknown.
 
@@ -48,6 +48,8 @@ struct RefundBody<'a> {
 struct Shown {
     request_no: Option<String>,
     refund_no: Option<String>,
+    amount: Option<i64>,
+    currency: Option<String>,
     status: Status,
     code: Option<String>,
     charge_id: Option<String>,
@@ -183,22 +185,38 @@ fn read(call: &ChannelCall, answer: &Answer) -> Outcome {
     let Ok(shown) = serde_json::from_slice::<Shown>(&answer.body) else {
         return Outcome::unknown(format!("status {} without an object", answer.status));
     };
-    let number = match call.kind {
-        CallKind::Charge => shown.request_no.as_ref(),
-        CallKind::Refund => shown.refund_no.as_ref(),
+    let Some(news) = shown.news(call.kind) else {
+        return Outcome::unknown("the channel names no number");
     };
-    if number != Some(&call.number) {
-        return Outcome::unknown("the channel answered about another number");
-    }
-    match shown.settlement() {
+    match news.of(call) {
         // A status that contradicts the object is no answer.
-        Some(Settlement::Succeeded { .. }) if answer.status == 402 => answer.unclear(),
-        Some(settlement) => Outcome::Settled(settlement),
-        None => Outcome::unknown("the channel is processing it"),
+        Ok(Some(Settlement::Succeeded { .. })) if answer.status == 402 => answer.unclear(),
+        Ok(Some(settlement)) => Outcome::Settled(settlement),
+        Ok(None) => Outcome::unknown("the channel is processing it"),
+        Err(reason) => Outcome::unknown(reason),
     }
 }
 
 impl Shown {
+    /// What it says, if it says about what.
+    fn news(self, kind: CallKind) -> Option<News> {
+        let number = match kind {
+            CallKind::Charge => self.request_no.clone(),
+            CallKind::Refund => self.refund_no.clone(),
+        };
+        Some(News {
+            kind,
+            number: number?,
+            money: self.money(),
+            settlement: self.settlement(),
+        })
+    }
+
+    fn money(&self) -> Option<(Amount, Currency)> {
+        let amount = self.amount?.try_into().ok()?;
+        Some((amount, self.currency.clone()?.try_into().ok()?))
+    }
+
     fn settlement(self) -> Option<Settlement> {
         match self.status {
             Status::Succeeded => Some(Settlement::Succeeded {
@@ -236,19 +254,12 @@ fn event(id: &str, body: &[u8]) -> Result<ChannelEvent, Problem> {
         }
     };
     let shown: Shown = serde_json::from_value(event.data).map_err(invalid)?;
-    let number = match kind {
-        CallKind::Charge => shown.request_no.clone(),
-        CallKind::Refund => shown.refund_no.clone(),
-    };
-    let number =
-        number.ok_or_else(|| Problem::at(Code::BodyInvalid, "/data", "the number is missing"))?;
+    let news = shown.news(kind);
+    let news =
+        news.ok_or_else(|| Problem::at(Code::BodyInvalid, "/data", "the number is missing"))?;
     Ok(ChannelEvent {
         id: id.to_owned(),
-        news: Some(News {
-            kind,
-            number,
-            settlement: shown.settlement(),
-        }),
+        news: Some(news),
     })
 }
 

@@ -15,7 +15,7 @@ use self::client::Client;
 use self::http::HttpChannel;
 use self::stripe::StripeChannel;
 use crate::config::{ChannelConfig, ChannelKind};
-use crate::domain::{CallKind, ChannelCall, Problem, Settlement, Timestamp};
+use crate::domain::{Amount, CallKind, ChannelCall, Currency, Problem, Settlement, Timestamp};
 
 /// What a channel says about a charge or a refund.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,14 +61,39 @@ pub struct ChannelEvent {
     pub news: Option<News>,
 }
 
-/// News about a call.
+/// What a channel says about a charge or a refund, by itself or as an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     pub kind: CallKind,
     /// Our number.
     pub number: String,
+    /// How much it is, as we count; `None` where that is not said, or is no amount.
+    pub money: Option<(Amount, Currency)>,
     /// `None` while it is not over.
     pub settlement: Option<Settlement>,
+}
+
+impl News {
+    /// How the call ended, if it has.
+    ///
+    /// # Errors
+    ///
+    /// Why this is not about the call, for the operator.
+    pub fn of(self, call: &ChannelCall) -> Result<Option<Settlement>, String> {
+        if (self.kind, &self.number) != (call.kind, &call.number) {
+            return Err("the channel speaks of another number".to_owned());
+        }
+        let (amount, currency) = (call.amount.get(), call.currency.code());
+        match self.money {
+            Some(money) if money == (call.amount, call.currency) => Ok(self.settlement),
+            Some((other, of)) => Err(format!(
+                "the channel speaks of {} {}, and not of {amount} {currency}",
+                other.get(),
+                of.code()
+            )),
+            None => Err(format!("the channel does not speak of {amount} {currency}")),
+        }
+    }
 }
 
 /// A payment channel. An adapter implements these five; none of them tries again by itself.
@@ -106,6 +131,6 @@ pub fn adapter(config: &ChannelConfig) -> Option<Box<dyn Channel>> {
     Some(match config.kind {
         ChannelKind::Wallet => return None,
         ChannelKind::Http => Box::new(HttpChannel::new(client, secrets)),
-        ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets)),
+        ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets, config.stuck_after_ms)),
     })
 }

@@ -3,7 +3,11 @@
 //! Stripe answers a repeated key with the first answer for at least 24 hours, so repeating the request is how a
 //! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
 //! Stripe or the repeated request is refused. Search lags behind by up to a minute.
+//!
+//! A payment intent that waits for its customer for too long is canceled by whoever looks it up: nothing else would
+//! end it.
 
+use ::http::request::Builder;
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;
 use serde::Deserialize;
@@ -12,7 +16,13 @@ use serde_json::Value;
 use super::client::{Answer, Client};
 use super::signature::{invalid, verify_stripe};
 use super::{Channel, ChannelEvent, News, Outcome, Unknown, code};
-use crate::domain::{CallKind, ChannelCall, Code, DeclineCode, Problem, Settlement, Timestamp};
+use crate::domain::{
+    Amount, CallKind, ChannelCall, Code, Currency, DeclineCode, Problem, Settlement, Timestamp,
+};
+
+/// The version of Stripe's API whose objects are read here. Without it the account's own would count, which its
+/// owner can change at any time.
+const VERSION: &str = "2025-03-31.basil";
 
 /// Until when a key is certainly remembered, milliseconds: an hour less than Stripe promises.
 const REMEMBERED_MS: i64 = 23 * 3_600_000;
@@ -24,12 +34,16 @@ const SEARCH_LAG_MS: i64 = 10 * 60_000;
 pub(super) struct StripeChannel {
     client: Client,
     webhook_secrets: Vec<Vec<u8>>,
+    /// How long customers may take to confirm a payment, milliseconds.
+    patience_ms: i64,
 }
 
 /// A payment intent or a refund.
 #[derive(Deserialize)]
 struct Object {
     id: String,
+    amount: Option<i64>,
+    currency: Option<String>,
     status: Option<String>,
     client_secret: Option<String>,
     last_payment_error: Option<StripeError>,
@@ -51,6 +65,8 @@ struct StripeError {
     code: Option<String>,
     decline_code: Option<String>,
     param: Option<String>,
+    /// The one that the error is about.
+    payment_intent: Option<Box<Object>>,
 }
 
 #[derive(Deserialize)]
@@ -79,50 +95,114 @@ struct EventData {
 type Form = Vec<(&'static str, String)>;
 
 impl StripeChannel {
-    pub fn new(client: Client, webhook_secrets: Vec<Vec<u8>>) -> Self {
+    pub fn new(client: Client, webhook_secrets: Vec<Vec<u8>>, patience_ms: i64) -> Self {
         Self {
             client,
             webhook_secrets,
+            patience_ms,
         }
     }
 
-    /// Creates an object, or repeats the first answer.
-    async fn create(&self, call: &ChannelCall, path: &str, form: Form) -> Result<Answer, Unknown> {
+    fn request(&self, method: Method, path: &str) -> Builder {
+        self.client
+            .request(method, path)
+            .header("stripe-version", VERSION)
+    }
+
+    async fn post(&self, path: &str, key: &str, form: Form) -> Result<Answer, Unknown> {
         let body = serde_urlencoded::to_string(form).unwrap_or_default();
         let request = self
-            .client
             .request(Method::POST, path)
             .header("content-type", "application/x-www-form-urlencoded")
-            .header("idempotency-key", &call.number);
+            .header("idempotency-key", key);
         self.client.send(request, body).await
     }
 
-    /// What became of the object that a repeated answer shows as it was at first.
-    async fn current(
-        &self,
-        path: &str,
-        answer: &Answer,
-        outcome: fn(&Object) -> Outcome,
-    ) -> Outcome {
-        let then = read(answer, outcome);
-        let Outcome::Unknown(_) = then else {
-            return then;
+    /// Creates the object of a call, or repeats the first answer.
+    async fn create(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
+        let form = match call.kind {
+            CallKind::Charge => charge_form(call)?,
+            CallKind::Refund => refund_form(call, self.charged(call).await?)?,
         };
-        let Ok(Object { id, .. }) = serde_json::from_slice(&answer.body) else {
-            return then;
+        Ok(self.post(path(call.kind), &call.number, form).await?)
+    }
+
+    /// Asks for what the call is.
+    async fn ask(&self, call: &ChannelCall) -> Outcome {
+        match self.create(call).await {
+            Ok(answer) => read(call, &answer),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The object of a call as it is now; otherwise what it means that there is none.
+    async fn find(&self, call: &ChannelCall, now: Timestamp) -> Result<Object, Outcome> {
+        let mut repeated = None;
+        if is_remembered(call, now) {
+            let answer = self.create(call).await?;
+            if !says_nothing(call, &answer) {
+                return self.current(call, &answer).await;
+            }
+            repeated = Some(answer);
+        }
+        let found = match call.kind {
+            CallKind::Charge => self.search(&call.number).await?,
+            CallKind::Refund => self.search_refund(call).await?,
         };
-        let request = self.client.request(Method::GET, &format!("{path}/{id}"));
-        match self.client.send(request, String::new()).await {
-            Ok(now) if now.status == 200 => read(&now, outcome),
-            Ok(now) => now.unclear(),
-            Err(unknown) => unknown.into(),
+        found.ok_or_else(|| no_trace(call, now, repeated.as_ref()))
+    }
+
+    async fn look_up(&self, call: &ChannelCall, now: Timestamp) -> Outcome {
+        let found = match self.find(call, now).await {
+            Ok(found) if found.is_abandoned(call, now, self.patience_ms) => {
+                self.cancel(call, &found.id).await
+            }
+            found => found,
+        };
+        match found {
+            Ok(found) => found.outcome(call),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The object that a repeated answer shows as it was at first, as it is now.
+    async fn current(&self, call: &ChannelCall, answer: &Answer) -> Result<Object, Outcome> {
+        let then = object(call, answer)?;
+        if then.settlement(call.kind).is_some() {
+            return Ok(then);
+        }
+        self.show(call, &then.id).await
+    }
+
+    async fn show(&self, call: &ChannelCall, id: &str) -> Result<Object, Outcome> {
+        let path = format!("{}/{id}", path(call.kind));
+        let request = self.request(Method::GET, &path);
+        let answer = self.client.send(request, String::new()).await?;
+        match answer.status {
+            200 => object(call, &answer),
+            _ => Err(answer.unclear()),
+        }
+    }
+
+    /// Ends a payment intent that waits for its customer, and shows it.
+    async fn cancel(&self, call: &ChannelCall, id: &str) -> Result<Object, Outcome> {
+        let path = format!("{}/{id}/cancel", path(call.kind));
+        // No number of a call has two of these.
+        let key = format!("{}~cancel", call.number);
+        let form = vec![("cancellation_reason", "abandoned".to_owned())];
+        let answer = self.post(&path, &key, form).await?;
+        match answer.status {
+            200 => object(call, &answer),
+            // It does not wait any more.
+            400 => self.show(call, id).await,
+            _ => Err(answer.unclear()),
         }
     }
 
     /// The objects of a list.
     async fn list(&self, path: &str, query: Form) -> Result<Vec<Object>, Outcome> {
         let query = serde_urlencoded::to_string(query).unwrap_or_default();
-        let request = self.client.request(Method::GET, &format!("{path}?{query}"));
+        let request = self.request(Method::GET, &format!("{path}?{query}"));
         let answer = self.client.send(request, String::new()).await?;
         match serde_json::from_slice::<Page>(&answer.body) {
             Ok(page) if answer.status == 200 => Ok(page.data),
@@ -148,23 +228,7 @@ impl StripeChannel {
         Ok(found.id)
     }
 
-    async fn create_charge(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
-        let form = charge_form(call)?;
-        Ok(self.create(call, "/v1/payment_intents", form).await?)
-    }
-
-    async fn create_refund(&self, call: &ChannelCall) -> Result<Answer, Outcome> {
-        let form = vec![
-            ("payment_intent", self.charged(call).await?),
-            ("amount", units(call)?.to_string()),
-            ("metadata[refund_no]", call.number.clone()),
-            ("metadata[order_no]", call.order_no.as_str().to_owned()),
-            ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
-        ];
-        Ok(self.create(call, "/v1/refunds", form).await?)
-    }
-
-    async fn find_refund(&self, call: &ChannelCall) -> Result<Option<Object>, Outcome> {
+    async fn search_refund(&self, call: &ChannelCall) -> Result<Option<Object>, Outcome> {
         let query = vec![
             ("payment_intent", self.charged(call).await?),
             ("limit", "100".to_owned()),
@@ -177,42 +241,15 @@ impl StripeChannel {
 
 impl Channel for StripeChannel {
     fn charge<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            match self.create_charge(call).await {
-                Ok(answer) => read_charge(&answer),
-                Err(outcome) => outcome,
-            }
-        })
+        Box::pin(self.ask(call))
     }
 
     fn lookup<'a>(&'a self, call: &'a ChannelCall, now: Timestamp) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let mut repeated = None;
-            if is_remembered(call, now) {
-                match self.create_charge(call).await {
-                    Ok(answer) if !says_nothing(&answer) => {
-                        let outcome = Object::charge_outcome;
-                        return self.current("/v1/payment_intents", &answer, outcome).await;
-                    }
-                    Ok(answer) => repeated = Some(answer),
-                    Err(outcome) => return outcome,
-                }
-            }
-            match self.search(&call.number).await {
-                Ok(Some(found)) => found.charge_outcome(),
-                Ok(None) => no_trace(call, now, repeated.as_ref()),
-                Err(outcome) => outcome,
-            }
-        })
+        Box::pin(self.look_up(call, now))
     }
 
     fn refund<'a>(&'a self, call: &'a ChannelCall) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            match self.create_refund(call).await {
-                Ok(answer) => read_refund(&answer),
-                Err(outcome) => outcome,
-            }
-        })
+        Box::pin(self.ask(call))
     }
 
     fn lookup_refund<'a>(
@@ -220,24 +257,7 @@ impl Channel for StripeChannel {
         call: &'a ChannelCall,
         now: Timestamp,
     ) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let mut repeated = None;
-            if is_remembered(call, now) {
-                match self.create_refund(call).await {
-                    Ok(answer) if !says_nothing(&answer) => {
-                        let outcome = Object::refund_outcome;
-                        return self.current("/v1/refunds", &answer, outcome).await;
-                    }
-                    Ok(answer) => repeated = Some(answer),
-                    Err(outcome) => return outcome,
-                }
-            }
-            match self.find_refund(call).await {
-                Ok(Some(found)) => found.refund_outcome(),
-                Ok(None) => no_trace(call, now, repeated.as_ref()),
-                Err(outcome) => outcome,
-            }
-        })
+        Box::pin(self.look_up(call, now))
     }
 
     fn event(
@@ -254,6 +274,13 @@ impl Channel for StripeChannel {
     }
 }
 
+const fn path(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Charge => "/v1/payment_intents",
+        CallKind::Refund => "/v1/refunds",
+    }
+}
+
 /// Whether repeating the request tells what became of the first.
 fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
     now < call.created_at.plus_millis(REMEMBERED_MS)
@@ -261,11 +288,11 @@ fn is_remembered(call: &ChannelCall, now: Timestamp) -> bool {
 
 /// Whether the answer to a repeated request says nothing about the first one: Stripe repeats its own failures too,
 /// and may refuse what an upgrade words differently before it looks at the key. Then the metadata tell.
-fn says_nothing(answer: &Answer) -> bool {
+fn says_nothing(call: &ChannelCall, answer: &Answer) -> bool {
     match answer.status {
         // Nor would they say anything now.
         401 | 403 | 409 | 429 => false,
-        402 => matches!(read_charge(answer), Outcome::Unknown(_)),
+        402 => matches!(read(call, answer), Outcome::Unknown(_)),
         status => status >= 400,
     }
 }
@@ -276,7 +303,7 @@ fn no_trace(call: &ChannelCall, now: Timestamp, repeated: Option<&Answer>) -> Ou
     let Some(answer) = repeated else {
         return Outcome::NotFound;
     };
-    match read_charge(answer) {
+    match read(call, answer) {
         Outcome::Settled(_) if now < call.created_at.plus_millis(SEARCH_LAG_MS) => {
             Outcome::unknown("the channel refuses, and shows no trace of the number yet")
         }
@@ -284,20 +311,28 @@ fn no_trace(call: &ChannelCall, now: Timestamp, repeated: Option<&Answer>) -> Ou
     }
 }
 
-/// The amount as Stripe counts it: in the minor unit of ISO 4217, with the exceptions of
+/// How often the minor unit of ISO 4217 goes into the one that Stripe counts a currency in, as a fraction:
 /// <https://docs.stripe.com/currencies>.
-fn units(call: &ChannelCall) -> Result<i64, Outcome> {
-    let amount = call.amount.get();
-    let units = match call.currency.code() {
+fn ratio(currency: Currency) -> (i64, i64) {
+    match currency.code() {
         // No minor unit, but counted in hundredths there.
-        "ISK" | "UGX" => amount.checked_mul(100),
+        "ISK" | "UGX" => (100, 1),
         // Two decimals, but counted in whole ones there.
-        "MGA" => amount
-            .checked_div(100)
-            .filter(|_| amount.checked_rem(100) == Some(0)),
-        _ => Some(amount),
-    };
-    units.ok_or_else(|| {
+        "MGA" => (1, 100),
+        _ => (1, 1),
+    }
+}
+
+/// The product, if it is a whole number.
+fn whole(number: i64, (numerator, denominator): (i64, i64)) -> Option<i64> {
+    let product = number.checked_mul(numerator)?;
+    let whole = product.checked_rem(denominator)? == 0;
+    product.checked_div(denominator).filter(|_| whole)
+}
+
+/// The amount as Stripe counts it.
+fn units(call: &ChannelCall) -> Result<i64, Outcome> {
+    whole(call.amount.get(), ratio(call.currency)).ok_or_else(|| {
         Outcome::Settled(Settlement::Declined {
             code: DeclineCode::PaymentFailed,
             detail: format!("the channel takes no fractions of {}", call.currency.code()),
@@ -326,29 +361,43 @@ fn charge_form(call: &ChannelCall) -> Result<Form, Outcome> {
     Ok(form)
 }
 
-fn read_charge(answer: &Answer) -> Outcome {
-    read(answer, Object::charge_outcome)
+fn refund_form(call: &ChannelCall, payment_intent: String) -> Result<Form, Outcome> {
+    Ok(vec![
+        ("payment_intent", payment_intent),
+        ("amount", units(call)?.to_string()),
+        ("metadata[refund_no]", call.number.clone()),
+        ("metadata[order_no]", call.order_no.as_str().to_owned()),
+        ("metadata[merchant_id]", call.merchant.as_str().to_owned()),
+    ])
 }
 
-fn read_refund(answer: &Answer) -> Outcome {
-    read(answer, Object::refund_outcome)
+fn read(call: &ChannelCall, answer: &Answer) -> Outcome {
+    match object(call, answer) {
+        Ok(object) => object.outcome(call),
+        Err(outcome) => outcome,
+    }
 }
 
-fn read(answer: &Answer, outcome: fn(&Object) -> Outcome) -> Outcome {
+/// The object that an answer shows; otherwise what it means that it shows none.
+fn object(call: &ChannelCall, answer: &Answer) -> Result<Object, Outcome> {
     match answer.status {
-        200 => match serde_json::from_slice::<Object>(&answer.body) {
-            Ok(object) => outcome(&object),
-            Err(_) => Outcome::unknown(format!("status {} without an object", answer.status)),
-        },
-        status => match serde_json::from_slice::<Failure>(&answer.body) {
-            Ok(Failure { error }) => error.outcome(status),
+        200 => serde_json::from_slice(&answer.body)
+            .map_err(|_| Outcome::unknown(format!("status {} without an object", answer.status))),
+        status => Err(match serde_json::from_slice::<Failure>(&answer.body) {
+            Ok(Failure { error }) => error.outcome(call, status),
             Err(_) => answer.unclear(),
-        },
+        }),
     }
 }
 
 impl StripeError {
-    fn outcome(&self, status: u16) -> Outcome {
+    fn outcome(&self, call: &ChannelCall, status: u16) -> Outcome {
+        // An error of a refund shows the payment intent that it takes from.
+        if let (CallKind::Charge, Some(shown)) = (call.kind, &self.payment_intent)
+            && let Err(reason) = shown.said(call)
+        {
+            return Outcome::unknown(reason);
+        }
         match (status, self.kind.as_deref()) {
             (402, Some("card_error")) => Outcome::Settled(self.decline()),
             // It was refused before anything happened, and would be again. The same key with other parameters
@@ -394,10 +443,10 @@ impl StripeError {
 }
 
 impl Object {
-    fn charge_outcome(&self) -> Outcome {
-        match self.charge_settlement() {
-            Some(settlement) => Outcome::Settled(settlement),
-            None => Outcome::Unknown(Unknown {
+    fn outcome(&self, call: &ChannelCall) -> Outcome {
+        match self.said(call) {
+            Ok(Some(settlement)) => Outcome::Settled(settlement),
+            Ok(None) => Outcome::Unknown(Unknown {
                 why: format!(
                     "the channel says {}",
                     self.status.as_deref().unwrap_or("nothing")
@@ -406,6 +455,56 @@ impl Object {
                     .then(|| self.client_secret.clone())
                     .flatten(),
             }),
+            Err(reason) => Outcome::unknown(reason),
+        }
+    }
+
+    /// How it ended, if it has; otherwise why it is not about the call.
+    fn said(&self, call: &ChannelCall) -> Result<Option<Settlement>, String> {
+        let news = self.news(call.kind);
+        news.ok_or_else(|| "the channel names no number".to_owned())?
+            .of(call)
+    }
+
+    /// Whether it is a payment that waits for its customer, who has had the time to confirm it.
+    fn is_abandoned(&self, call: &ChannelCall, now: Timestamp, patience_ms: i64) -> bool {
+        let waits = matches!(
+            self.status.as_deref(),
+            Some("requires_action" | "requires_confirmation" | "requires_payment_method")
+        );
+        call.kind == CallKind::Charge
+            && waits
+            && self.said(call) == Ok(None)
+            && now >= call.created_at.plus_millis(patience_ms)
+    }
+
+    /// What it says, if it bears a number.
+    fn news(&self, kind: CallKind) -> Option<News> {
+        let number = match kind {
+            CallKind::Charge => self.metadata.request_no.clone(),
+            CallKind::Refund => self.metadata.refund_no.clone(),
+        };
+        Some(News {
+            kind,
+            number: number?,
+            money: self.money(),
+            settlement: self.settlement(kind),
+        })
+    }
+
+    /// The amount as we count it.
+    fn money(&self) -> Option<(Amount, Currency)> {
+        let currency = self.currency.as_ref()?.to_ascii_uppercase();
+        let currency = currency.try_into().ok()?;
+        let (numerator, denominator) = ratio(currency);
+        let amount = whole(self.amount?, (denominator, numerator))?;
+        Some((amount.try_into().ok()?, currency))
+    }
+
+    fn settlement(&self, kind: CallKind) -> Option<Settlement> {
+        match kind {
+            CallKind::Charge => self.charge_settlement(),
+            CallKind::Refund => self.refund_settlement(),
         }
     }
 
@@ -420,13 +519,6 @@ impl Object {
                 detail: "the channel says canceled".to_owned(),
             }),
             _ => None,
-        }
-    }
-
-    fn refund_outcome(&self) -> Outcome {
-        match self.refund_settlement() {
-            Some(settlement) => Outcome::Settled(settlement),
-            None => Outcome::unknown("the channel is processing it"),
         }
     }
 
@@ -462,23 +554,9 @@ fn event(body: &[u8]) -> Result<ChannelEvent, Problem> {
         }
     };
     let object: Object = serde_json::from_value(event.data.object).map_err(invalid)?;
-    let (number, settlement) = match kind {
-        CallKind::Charge => (
-            object.metadata.request_no.clone(),
-            object.charge_settlement(),
-        ),
-        CallKind::Refund => (
-            object.metadata.refund_no.clone(),
-            object.refund_settlement(),
-        ),
-    };
     Ok(ChannelEvent {
         id: event.id,
-        news: number.map(|number| News {
-            kind,
-            number,
-            settlement,
-        }),
+        news: object.news(kind),
     })
 }
 

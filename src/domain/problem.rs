@@ -353,8 +353,8 @@ impl Code {
                 503,
                 "The payment channel and this service do not agree yet",
                 true,
-                "The channel speaks of a payment that is not known here, or cannot be asked. Send the same request \
-                 again after `Retry-After` seconds.",
+                "The channel speaks of a payment that is not known here, or of another amount than it was asked for, \
+                 or cannot be asked. Send the same request again after `Retry-After` seconds.",
             ),
             Self::NotConfigured => (
                 "not_configured",

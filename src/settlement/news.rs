@@ -14,8 +14,8 @@ impl Settler {
     /// # Errors
     ///
     /// `signature_invalid`, `body_invalid`, `not_found` for another channel, and 503s, after which the
-    /// channel sends the event again: `channel_unavailable` where it is about a payment that is not known, and
-    /// those of the database.
+    /// channel sends the event again: `channel_unavailable` where it is about a payment that is not known, or
+    /// is of another amount, and those of the database.
     pub async fn hear(
         &self,
         name: &str,
@@ -46,7 +46,11 @@ impl Settler {
             let detail = format!("nothing is known of {}: send the event again", news.number);
             Problem::new(Code::ChannelUnavailable, detail)
         })?;
-        match news.settlement {
+        let settlement = news.of(&call).map_err(|reason| Problem {
+            cause: Some(format!("{}: {reason}", call.number)),
+            ..Problem::new(Code::ChannelUnavailable, reason)
+        })?;
+        match settlement {
             Some(settlement) => {
                 let ending = self.settle(&call, settlement).await?;
                 Ok(ending != super::Ending::Before)

@@ -38,7 +38,7 @@ fn outcome(kind: CallKind, status: u16, body: &str) -> Outcome {
 
 #[test]
 fn a_clear_answer_settles() {
-    let succeeded = r#"{"request_no":"m~1","status":"succeeded","charge_id":"ch_1","more":1}"#;
+    let succeeded = r#"{"request_no":"m~1","amount":10,"currency":"EUR","status":"succeeded","charge_id":"ch_1","more":1}"#;
     for status in [200, 201] {
         let channel_ref = Some("ch_1".to_owned());
         assert_eq!(
@@ -47,7 +47,7 @@ fn a_clear_answer_settles() {
         );
     }
     for status in [200, 402] {
-        let declined = r#"{"request_no":"m~1","status":"declined","code":"card_declined"}"#;
+        let declined = r#"{"request_no":"m~1","amount":10,"currency":"EUR","status":"declined","code":"card_declined"}"#;
         let Outcome::Settled(Settlement::Declined { code, .. }) =
             outcome(CallKind::Charge, status, declined)
         else {
@@ -55,7 +55,7 @@ fn a_clear_answer_settles() {
         };
         assert_eq!(code, DeclineCode::CardDeclined);
     }
-    let refund = r#"{"refund_no":"m~1","request_no":"m~0","status":"succeeded"}"#;
+    let refund = r#"{"refund_no":"m~1","request_no":"m~0","amount":10,"currency":"EUR","status":"succeeded"}"#;
     assert!(matches!(
         outcome(CallKind::Refund, 200, refund),
         Outcome::Settled(_)
@@ -64,15 +64,27 @@ fn a_clear_answer_settles() {
 
 #[test]
 fn anything_else_is_unknown() {
-    let succeeded = r#"{"request_no":"m~1","status":"succeeded"}"#;
+    let succeeded = r#"{"request_no":"m~1","amount":10,"currency":"EUR","status":"succeeded"}"#;
     for (status, body) in [
         (200, "<html>"),
         (200, ""),
         (200, "{}"),
-        (200, r#"{"request_no":"m~1","status":"processing"}"#),
-        (200, r#"{"request_no":"m~1","status":"refunded"}"#),
-        (200, r#"{"request_no":"m~2","status":"succeeded"}"#),
-        (200, r#"{"status":"succeeded"}"#),
+        (
+            200,
+            r#"{"request_no":"m~1","amount":10,"currency":"EUR","status":"processing"}"#,
+        ),
+        (
+            200,
+            r#"{"request_no":"m~1","amount":10,"currency":"EUR","status":"refunded"}"#,
+        ),
+        (
+            200,
+            r#"{"request_no":"m~2","amount":10,"currency":"EUR","status":"succeeded"}"#,
+        ),
+        (
+            200,
+            r#"{"amount":10,"currency":"EUR","status":"succeeded"}"#,
+        ),
         (402, succeeded),
         (301, succeeded),
         (401, succeeded),
@@ -88,6 +100,44 @@ fn anything_else_is_unknown() {
             "{status} {body} {found:?}"
         );
     }
+}
+
+/// Whatever it says, an answer or an event about other money is not about this number.
+#[test]
+fn another_amount_or_currency_is_no_answer() {
+    for money in [
+        r#""amount":11,"currency":"EUR""#,
+        r#""amount":1000,"currency":"EUR""#,
+        r#""amount":-10,"currency":"EUR""#,
+        r#""amount":10,"currency":"USD""#,
+        r#""amount":10,"currency":"eur""#,
+        r#""amount":10"#,
+        r#""currency":"EUR""#,
+        r#""more":1"#,
+    ] {
+        for status in ["succeeded", "declined", "processing"] {
+            for (kind, number) in [
+                (CallKind::Charge, "request_no"),
+                (CallKind::Refund, "refund_no"),
+            ] {
+                let shown = format!(r#"{{"{number}":"m~1",{money},"status":"{status}"}}"#);
+                let Outcome::Unknown(unknown) = outcome(kind, 200, &shown) else {
+                    panic!("{shown}")
+                };
+                let ours = unknown.why.contains("of 10 EUR");
+                assert!(ours, "{shown}: {}", unknown.why);
+                let body = format!(r#"{{"type":"{}.updated","data":{shown}}}"#, kind.name());
+                let news = event("evt_1", body.as_bytes()).unwrap().news.unwrap();
+                assert_eq!(news.of(&call(kind)), Err(unknown.why), "{shown}");
+            }
+        }
+    }
+    let news = event(
+        "evt_1",
+        br#"{"type":"charge.updated","data":{"request_no":"m~2","amount":10,"currency":"EUR","status":"succeeded"}}"#,
+    );
+    let news = news.unwrap().news.unwrap();
+    assert!(news.of(&call(CallKind::Charge)).is_err());
 }
 
 #[test]
@@ -128,12 +178,17 @@ fn a_refusal_without_a_code_is_unknown() {
 #[test]
 fn events_name_what_they_are_about() {
     let of = |body: &str| event("evt_1", body.as_bytes());
-    let news = of(r#"{"type":"charge.updated","data":{"request_no":"m~1","status":"succeeded"}}"#);
+    let news = of(
+        r#"{"type":"charge.updated","data":{"request_no":"m~1","amount":10,"currency":"EUR","status":"succeeded"}}"#,
+    );
     let news = news.unwrap().news.unwrap();
     assert_eq!((news.kind, news.number.as_str()), (CallKind::Charge, "m~1"));
-    assert!(news.settlement.is_some());
+    assert_eq!(
+        news.of(&call(CallKind::Charge)),
+        Ok(Some(Settlement::Succeeded { channel_ref: None }))
+    );
     let news = of(
-        r#"{"type":"refund.updated","data":{"refund_no":"m~2","request_no":"m~1","status":"processing"}}"#,
+        r#"{"type":"refund.updated","data":{"refund_no":"m~2","request_no":"m~1","amount":10,"currency":"EUR","status":"processing"}}"#,
     );
     let news = news.unwrap().news.unwrap();
     assert_eq!((news.kind, news.number.as_str()), (CallKind::Refund, "m~2"));

@@ -26,11 +26,27 @@ fn call() -> ChannelCall {
     }
 }
 
+fn refund() -> ChannelCall {
+    ChannelCall {
+        kind: CallKind::Refund,
+        number: "m~2".to_owned(),
+        ..call()
+    }
+}
+
+fn answer(status: u16, body: &str) -> Answer {
+    let body = body.as_bytes().to_vec();
+    Answer { status, body }
+}
+
 fn charge(status: u16, body: &str) -> Outcome {
-    read_charge(&Answer {
-        status,
-        body: body.as_bytes().to_vec(),
-    })
+    read(&call(), &answer(status, body))
+}
+
+/// The payment intent of the call.
+fn intent(more: &str) -> String {
+    let ours = r#""id":"pi_1","amount":1999,"currency":"eur","metadata":{"request_no":"m~1"}"#;
+    format!("{{{ours},{more}}}")
 }
 
 fn declined_with(outcome: Outcome) -> DeclineCode {
@@ -56,6 +72,16 @@ fn a_charge_is_a_form_with_our_numbers_in_its_metadata() {
     }
 }
 
+#[test]
+fn every_request_names_the_version_of_the_api() {
+    let mut config = crate::config::ChannelConfig::default();
+    config.url = Some("https://api.stripe.com".parse().unwrap());
+    config.key = "sk".to_owned();
+    let stripe = StripeChannel::new(Client::new(&config).unwrap(), Vec::new(), 0);
+    let request = stripe.request(Method::GET, "/v1/refunds").body(()).unwrap();
+    assert_eq!(request.headers()["stripe-version"], "2025-03-31.basil");
+}
+
 /// Three currencies have another minor unit at Stripe than in ISO 4217.
 #[test]
 fn the_amount_is_counted_as_stripe_counts() {
@@ -66,6 +92,11 @@ fn the_amount_is_counted_as_stripe_counts() {
             ..call()
         })
     };
+    let told = |counted: i64, currency: &str| {
+        let body = format!(r#"{{"id":"pi_1","amount":{counted},"currency":"{currency}"}}"#);
+        let object: Object = serde_json::from_str(&body.to_lowercase()).unwrap();
+        object.money().map(|(amount, _)| amount.get())
+    };
     for (amount, currency, counted) in [
         (1999, "EUR", 1999),
         (500, "JPY", 500),
@@ -75,7 +106,9 @@ fn the_amount_is_counted_as_stripe_counts() {
         (500, "MGA", 5),
     ] {
         assert_eq!(asked(amount, currency), Ok(counted), "{currency}");
+        assert_eq!(told(counted, currency), Some(amount), "{currency}");
     }
+    assert_eq!(told(550, "ISK"), None);
     let fraction = asked(550, "MGA").unwrap_err();
     assert_eq!(declined_with(fraction), DeclineCode::PaymentFailed);
 }
@@ -86,7 +119,7 @@ fn a_payment_intent_that_is_over_settles() {
     assert_eq!(
         charge(
             200,
-            r#"{"id":"pi_1","object":"payment_intent","status":"succeeded","metadata":{}}"#
+            &intent(r#""object":"payment_intent","status":"succeeded""#)
         ),
         Outcome::Settled(Settlement::Succeeded { channel_ref })
     );
@@ -106,7 +139,7 @@ fn a_payment_intent_that_is_over_settles() {
         DeclineCode::PaymentFailed
     );
     assert_eq!(
-        declined_with(charge(200, r#"{"id":"pi_1","status":"canceled"}"#)),
+        declined_with(charge(200, &intent(r#""status":"canceled""#))),
         DeclineCode::PaymentFailed
     );
 }
@@ -116,8 +149,8 @@ fn anything_else_is_unknown() {
     let card_error = r#"{"error":{"type":"card_error","code":"card_declined"}}"#;
     for (status, body) in [
         (200, "<html>"),
-        (200, r#"{"id":"pi_1","status":"processing"}"#),
-        (200, r#"{"id":"pi_1","status":"requires_payment_method"}"#),
+        (200, &intent(r#""status":"processing""#)),
+        (200, &intent(r#""status":"requires_payment_method""#)),
         (400, r#"{"error":{"type":"idempotency_error"}}"#),
         (401, card_error),
         (402, "{}"),
@@ -138,11 +171,71 @@ fn anything_else_is_unknown() {
     }
 }
 
+/// Whatever it says, what bears another number or other money is not about the call.
+#[test]
+fn another_number_amount_or_currency_is_no_answer() {
+    let ours =
+        r#""amount":1999,"currency":"eur","metadata":{"request_no":"m~1","refund_no":"m~2"}"#;
+    for other in [
+        ours.replace("1999", "2000"),
+        ours.replace("1999", "199900"),
+        ours.replace("1999", "0"),
+        ours.replace("1999", "null"),
+        ours.replace("eur", "usd"),
+        ours.replace("\"eur\"", "null"),
+        ours.replace("m~", "m~1"),
+        ours.replace("_no", "_number"),
+    ] {
+        for status in ["succeeded", "canceled", "processing"] {
+            for call in [call(), refund()] {
+                let shown = |money: &str| format!(r#"{{"id":"id_1",{money},"status":"{status}"}}"#);
+                let said = |money: &str| read(&call, &answer(200, &shown(money)));
+                let right = matches!(said(ours), Outcome::Settled(_));
+                assert_eq!(right, status != "processing", "{ours}");
+                let wrong = matches!(said(&other), Outcome::Unknown(_));
+                assert!(wrong, "{other}");
+
+                let name = match call.kind {
+                    CallKind::Charge => "payment_intent",
+                    CallKind::Refund => "refund",
+                };
+                let object = shown(&other);
+                let body = format!(
+                    r#"{{"id":"evt_1","type":"{name}.updated","data":{{"object":{object}}}}}"#
+                );
+                let news = event(body.as_bytes()).unwrap().news;
+                assert!(news.is_none_or(|news| news.of(&call).is_err()), "{other}");
+            }
+        }
+        let declined = |money: &str| {
+            let shown = format!(r#"{{"id":"pi_1",{money}}}"#);
+            charge(
+                402,
+                &format!(r#"{{"error":{{"type":"card_error","payment_intent":{shown}}}}}"#),
+            )
+        };
+        assert!(matches!(declined(ours), Outcome::Settled(_)), "{ours}");
+        assert!(matches!(declined(&other), Outcome::Unknown(_)), "{other}");
+    }
+}
+
+/// An error of a refund shows the payment intent, which has another number and another amount.
+#[test]
+fn a_refund_that_is_refused_is_a_decline() {
+    let shown = intent(r#""status":"succeeded""#);
+    let error = format!(
+        r#"{{"error":{{"type":"invalid_request_error","code":"charge_already_refunded",
+                       "payment_intent":{shown}}}}}"#
+    );
+    let refused = read(&refund(), &answer(400, &error));
+    assert_eq!(declined_with(refused), DeclineCode::PaymentFailed);
+}
+
 /// The customer has to act: the secret is for their browser, and only then.
 #[test]
 fn what_the_customer_needs_is_passed_on() {
     let secret = |status: &str| {
-        let body = format!(r#"{{"id":"pi_1","status":"{status}","client_secret":"s"}}"#);
+        let body = intent(&format!(r#""status":"{status}","client_secret":"s""#));
         match charge(200, &body) {
             Outcome::Unknown(unknown) => unknown.client_secret,
             other => panic!("{other:?}"),
@@ -150,6 +243,46 @@ fn what_the_customer_needs_is_passed_on() {
     };
     assert_eq!(secret("requires_action").as_deref(), Some("s"));
     assert_eq!(secret("processing"), None);
+}
+
+/// Nothing that is over, in the hands of the bank, or somebody else's is canceled.
+#[test]
+fn a_payment_is_abandoned_when_its_customer_has_let_the_time_pass() {
+    let is_abandoned = |call: &ChannelCall, object: &str, minutes: i64| {
+        let object: Object = serde_json::from_str(object).unwrap();
+        let now = Timestamp::from_millis(minutes * 60_000);
+        object.is_abandoned(call, now, 15 * 60_000)
+    };
+    for status in [
+        "requires_action",
+        "requires_confirmation",
+        "requires_payment_method",
+    ] {
+        let waiting = intent(&format!(r#""status":"{status}""#));
+        assert!(!is_abandoned(&call(), &waiting, 14), "{status}");
+        assert!(is_abandoned(&call(), &waiting, 15), "{status}");
+        for other in [
+            waiting.replace("1999", "2000"),
+            waiting.replace("eur", "usd"),
+            waiting.replace("m~1", "m~3"),
+            waiting.replace("request_no", "refund_no"),
+        ] {
+            assert!(!is_abandoned(&call(), &other, 15), "{other}");
+        }
+    }
+    for over in [
+        r#""status":"succeeded""#,
+        r#""status":"canceled""#,
+        r#""status":"processing""#,
+        r#""status":"requires_capture""#,
+        r#""status":"requires_payment_method","last_payment_error":{"code":"card_declined"}"#,
+        r#""more":1"#,
+    ] {
+        assert!(!is_abandoned(&call(), &intent(over), 15), "{over}");
+    }
+    let refunded = intent(r#""status":"requires_action""#).replace("request_no", "refund_no");
+    let refunded = refunded.replace("m~1", "m~2");
+    assert!(!is_abandoned(&refund(), &refunded, 15));
 }
 
 #[test]
@@ -162,10 +295,7 @@ fn a_key_is_repeated_while_stripe_remembers_it() {
 /// What the first request became of is then looked for by its metadata.
 #[test]
 fn some_answers_say_nothing_about_the_first_request() {
-    let says_nothing = |status: u16, body: &str| {
-        let body = body.as_bytes().to_vec();
-        says_nothing(&Answer { status, body })
-    };
+    let says_nothing = |status: u16, body: &str| says_nothing(&call(), &answer(status, body));
     let error = |kind: &str| format!(r#"{{"error":{{"type":"{kind}"}}}}"#);
     for (status, body) in [
         (500, String::new()),
@@ -189,9 +319,8 @@ fn some_answers_say_nothing_about_the_first_request() {
 #[test]
 fn without_a_trace_of_the_number_the_repeated_answer_counts_in_the_end() {
     let after = |minutes: i64, status: u16, body: &str| {
-        let body = body.as_bytes().to_vec();
         let now = Timestamp::from_millis(minutes * 60_000);
-        no_trace(&call(), now, Some(&Answer { status, body }))
+        no_trace(&call(), now, Some(&answer(status, body)))
     };
     let refusal = r#"{"error":{"type":"invalid_request_error","code":"resource_missing"}}"#;
     assert!(matches!(after(9, 400, refusal), Outcome::Unknown(_)));
@@ -244,17 +373,27 @@ fn events_are_about_what_bears_our_number() {
         let body = format!(r#"{{"id":"evt_1","type":"{kind}","data":{{"object":{object}}}}}"#);
         event(body.as_bytes()).unwrap().news
     };
-    let paid = r#"{"id":"pi_1","status":"succeeded","metadata":{"request_no":"m~1"}}"#;
-    let news = of("payment_intent.succeeded", paid).unwrap();
-    assert_eq!((news.kind, news.number.as_str()), (CallKind::Charge, "m~1"));
+    let paid = of(
+        "payment_intent.succeeded",
+        &intent(r#""status":"succeeded""#),
+    );
+    let paid = paid.unwrap();
+    assert_eq!((paid.kind, paid.number.as_str()), (CallKind::Charge, "m~1"));
     assert!(matches!(
-        news.settlement,
-        Some(Settlement::Succeeded { .. })
+        paid.of(&call()),
+        Ok(Some(Settlement::Succeeded { .. }))
     ));
-    let failed = r#"{"id":"pi_1","status":"requires_payment_method","metadata":{"request_no":"m~1"},
-                     "last_payment_error":{"type":"card_error","code":"card_declined"}}"#;
-    let news = of("payment_intent.payment_failed", failed).unwrap();
-    assert!(matches!(news.settlement, Some(Settlement::Declined { .. })));
+    let failed = of(
+        "payment_intent.payment_failed",
+        &intent(
+            r#""status":"requires_payment_method",
+               "last_payment_error":{"type":"card_error","code":"card_declined"}"#,
+        ),
+    );
+    assert!(matches!(
+        failed.unwrap().of(&call()),
+        Ok(Some(Settlement::Declined { .. }))
+    ));
     let refund = r#"{"id":"re_1","status":"succeeded","metadata":{"refund_no":"m~2"}}"#;
     assert_eq!(of("refund.updated", refund).unwrap().kind, CallKind::Refund);
     assert_eq!(

@@ -17,6 +17,8 @@ pub enum Outcome {
     Processing,
     /// The customer has to confirm the charge first; to the `http` contract the same as processing.
     RequiresAction,
+    /// Nobody has confirmed it, and now nobody can; to the `http` contract a decline.
+    Canceled,
 }
 
 impl Outcome {
@@ -24,7 +26,7 @@ impl Outcome {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
-            Self::Declined(_) => "declined",
+            Self::Declined(_) | Self::Canceled => "declined",
             Self::Processing | Self::RequiresAction => "processing",
         }
     }
@@ -32,6 +34,7 @@ impl Outcome {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Declined(code) => Some(code),
+            Self::Canceled => Some("canceled"),
             _ => None,
         }
     }

@@ -128,9 +128,9 @@ fn show_refund(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
 
 /// A decline is a 402 with the same body, whether it is new or repeated.
 fn status(success: u16, outcome: &Outcome) -> u16 {
-    match outcome {
-        Outcome::Declined(_) => 402,
-        _ => success,
+    match outcome.code() {
+        Some(_) => 402,
+        None => success,
     }
 }
 

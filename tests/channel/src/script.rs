@@ -10,6 +10,8 @@ use crate::book::Outcome;
 pub enum Call {
     Charge,
     Lookup,
+    /// Of a charge that waits for its customer; only Stripe has it.
+    Cancel,
     Refund,
     LookupRefund,
 }
@@ -36,6 +38,8 @@ pub enum Fault {
     RateLimit,
     /// Done, answered with 200 and the page of some proxy.
     Garble,
+    /// Done, answered with another amount.
+    Misstate,
     /// Done, answered after so many milliseconds.
     Slow(u64),
     /// Done, and the webhook is delivered before the answer.
@@ -46,7 +50,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, for tests that hold for all of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Refuse,
         Self::Hang,
         Self::Late,
@@ -56,6 +60,7 @@ impl Fault {
         Self::FailAfter,
         Self::RateLimit,
         Self::Garble,
+        Self::Misstate,
         Self::Slow(50),
         Self::WebhookFirst,
         Self::WebhookMeanwhile,

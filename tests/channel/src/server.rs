@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -211,6 +212,13 @@ async fn respond(
         };
         return Ok(reply.response());
     }
+    let refusal = match surface {
+        Surface::Http => None,
+        Surface::Stripe => stripe::refuse_version(&asked),
+    };
+    if let Some(refusal) = refusal {
+        return Ok(refusal.response());
+    }
     let step = shared.state().next(call);
     let play = Play {
         shared,
@@ -221,6 +229,22 @@ async fn respond(
         outcome: step.outcome,
     };
     play.run(step.fault).await
+}
+
+/// Makes every amount one more.
+fn misstate(body: &mut Value) {
+    match body {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value.as_u64().filter(|_| name == "amount") {
+                    Some(amount) => *value = (amount + 1).into(),
+                    None => misstate(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(misstate),
+        _ => {}
+    }
 }
 
 /// One call, and what it does.
@@ -245,7 +269,7 @@ impl Play<'_> {
         }
         // Who sees the call counted can rely on what was done, and on the next release.
         self.shared.state().count(self.call);
-        let Some((reply, events)) = done else {
+        let Some((mut reply, events)) = done else {
             return self.undone(fault).await;
         };
         match fault {
@@ -275,6 +299,7 @@ impl Play<'_> {
                 let page = "<title>Checking your browser</title>";
                 return Ok(answer(200, "text/html", page.to_owned()));
             }
+            Some(Fault::Misstate) => misstate(&mut reply.body),
             _ => {}
         }
         Ok(reply.response())
@@ -305,7 +330,7 @@ impl Play<'_> {
     /// Leaves it to the next release.
     fn hold(&self) {
         let mut state = self.shared.state();
-        if self.surface == Surface::Stripe && matches!(self.call, Call::Charge | Call::Refund) {
+        if self.surface == Surface::Stripe {
             stripe::start(&mut state, self.asked);
         }
         state.held.push(Held {

@@ -4,6 +4,8 @@
 //!   since; also if it was a 500.
 //! - The same key with other parameters is a 400, and a 409 while the first request is in flight.
 //! - Lists have ten entries unless asked for more.
+//! - The version of the API is that of the account unless a request names one. Here it is another one than the
+//!   only one that is played, so every request has to name that.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,6 +21,9 @@ use crate::state::{Saved, State};
 
 type Form = BTreeMap<String, String>;
 
+/// The version that is played.
+const VERSION: &str = "2025-03-31.basil";
+
 /// The call that a request is. Creating again what is known is how payonce looks up within Stripe's 24
 /// hours: it counts as a charge.
 pub(crate) fn route(asked: &Asked) -> Option<(Call, Act)> {
@@ -28,11 +33,19 @@ pub(crate) fn route(asked: &Asked) -> Option<(Call, Act)> {
         ("GET", ["v1", "payment_intents"]) => Some((Call::Lookup, list_intents)),
         ("GET", ["v1", "payment_intents", "search"]) => Some((Call::Lookup, search_intents)),
         ("GET", ["v1", "payment_intents", _]) => Some((Call::Lookup, show_intent)),
+        ("POST", ["v1", "payment_intents", _, "cancel"]) => Some((Call::Cancel, cancel_intent)),
         ("POST", ["v1", "refunds"]) => Some((Call::Refund, create_refund)),
         ("GET", ["v1", "refunds"]) => Some((Call::LookupRefund, list_refunds)),
         ("GET", ["v1", "refunds", _]) => Some((Call::LookupRefund, show_refund)),
         _ => None,
     }
+}
+
+/// Refuses a request that does not name the version that is played.
+pub(crate) fn refuse_version(asked: &Asked) -> Option<Reply> {
+    let version = asked.header("stripe-version").unwrap_or_default();
+    let message = format!("Invalid Stripe API version: {version}");
+    (version != VERSION).then(|| error(400, "invalid_request_error", None, &message))
 }
 
 /// Marks a key as in flight: it will act later.
@@ -154,6 +167,47 @@ fn show_intent(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
     }
 }
 
+/// What waits for its customer, or for another means of payment, can be canceled.
+fn cancel_intent(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
+    once(state, asked, |state, form| {
+        check(form, "cancel")?;
+        let reasons = [
+            "abandoned",
+            "duplicate",
+            "fraudulent",
+            "requested_by_customer",
+        ];
+        let reason = form.get("cancellation_reason").map(String::as_str);
+        if reason.is_some_and(|reason| !reasons.contains(&reason)) {
+            return Err(invalid(
+                "cancellation_reason",
+                "Invalid cancellation_reason",
+            ));
+        }
+        let id = &asked.segments[2];
+        let Some(charge) = state.book.charge_by_id(id) else {
+            return Err(missing("payment_intent", id));
+        };
+        if !matches!(
+            charge.outcome,
+            Outcome::RequiresAction | Outcome::Declined(_)
+        ) {
+            let intent = intent(charge);
+            let message = format!(
+                "You cannot cancel this PaymentIntent because it has a status of {}.",
+                intent["status"].as_str().unwrap_or_default()
+            );
+            let code = Some("payment_intent_unexpected_state");
+            let mut reply = error(400, "invalid_request_error", code, &message);
+            reply.body["error"]["payment_intent"] = intent;
+            return Ok(reply);
+        }
+        state.settle_charge(id, Outcome::Canceled);
+        let charge = state.book.charge_by_id(id);
+        Ok(Reply::new(200, charge.map(intent).unwrap_or_default()))
+    })
+}
+
 fn list_intents(state: &mut State, asked: &Asked, _: Outcome) -> Reply {
     let all = state.book.charges.iter().rev().map(intent);
     page("list", "/v1/payment_intents", all.collect(), &asked.query)
@@ -271,6 +325,7 @@ fn intent(charge: &Charge) -> Value {
         Outcome::Declined(_) => "requires_payment_method",
         Outcome::Processing => "processing",
         Outcome::RequiresAction => "requires_action",
+        Outcome::Canceled => "canceled",
     };
     let id = &charge.charge_id;
     let received = if charge.outcome.is_success() {
@@ -310,7 +365,10 @@ fn intent(charge: &Charge) -> Value {
 
 /// The error of a declined card.
 fn decline(charge: &Charge) -> Option<Value> {
-    let code = charge.outcome.code()?;
+    let Outcome::Declined(code) = &charge.outcome else {
+        return None;
+    };
+    let code = code.as_str();
     // Codes of their own at Stripe; everything else is one kind of `card_declined`.
     let kind = match code {
         "expired_card" | "incorrect_cvc" | "processing_error" | "incorrect_number" => code,
@@ -340,6 +398,7 @@ fn refund_object(charge: &Charge, refund: &Refund) -> Value {
         Outcome::Declined(_) => "failed",
         Outcome::Processing => "pending",
         Outcome::RequiresAction => "requires_action",
+        Outcome::Canceled => "canceled",
     };
     let mut object = json!({
         "id": refund.refund_id,
@@ -351,8 +410,8 @@ fn refund_object(charge: &Charge, refund: &Refund) -> Value {
         "payment_intent": charge.charge_id,
         "status": status,
     });
-    if let Some(code) = refund.outcome.code() {
-        object["failure_reason"] = code.into();
+    if let Outcome::Declined(code) = &refund.outcome {
+        object["failure_reason"] = code.as_str().into();
     }
     object
 }
@@ -380,6 +439,7 @@ pub(crate) fn charge_events(charge: &Charge) -> Vec<(&'static str, Value)> {
         Outcome::Declined(_) => "payment_intent.payment_failed",
         Outcome::Processing => "payment_intent.processing",
         Outcome::RequiresAction => "payment_intent.requires_action",
+        Outcome::Canceled => "payment_intent.canceled",
     };
     vec![(event_type, intent(charge))]
 }
@@ -393,7 +453,7 @@ pub(crate) fn refund_events(
     match refund.outcome {
         Outcome::Succeeded => vec![("charge.refunded", charge_object(book, charge)), told],
         Outcome::Declined(_) => vec![told, ("refund.failed", refund_object(charge, refund))],
-        Outcome::Processing | Outcome::RequiresAction => vec![told],
+        Outcome::Processing | Outcome::RequiresAction | Outcome::Canceled => vec![told],
     }
 }
 
@@ -402,7 +462,7 @@ pub(crate) fn event(id: &str, event_type: &str, object: Value) -> Value {
     json!({
         "id": id,
         "object": "event",
-        "api_version": "2025-03-31.basil",
+        "api_version": VERSION,
         "created": now.map_or(0, |since| since.as_secs()),
         "livemode": false,
         "type": event_type,
@@ -413,6 +473,7 @@ pub(crate) fn event(id: &str, event_type: &str, object: Value) -> Value {
 /// Refuses parameters that Stripe does not have.
 fn check(form: &Form, route: &str) -> Result<(), Reply> {
     let known: &[&str] = match route {
+        "cancel" => &["cancellation_reason"],
         "refunds" => &["amount", "payment_intent", "reason"],
         _ => &[
             "amount",

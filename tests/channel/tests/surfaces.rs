@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 const CHARGE: &str = "amount=4200&currency=eur&confirm=true&payment_method=pm_card_visa\
                       &metadata[request_no]=r1&metadata[order_no]=o1&metadata[merchant_id]=m1";
 
+const VERSION: &str = "2025-03-31.basil";
+
 struct Bench {
     channel: Channel,
     client: Client,
@@ -32,12 +34,14 @@ impl Bench {
 
     fn get(&self, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.channel.url());
-        self.client.get(url).bearer_auth("key")
+        let request = self.client.get(url).bearer_auth("key");
+        request.header("stripe-version", VERSION)
     }
 
     fn post(&self, path: &str, key: Option<&str>) -> RequestBuilder {
         let url = format!("{}{path}", self.channel.url());
         let request = self.client.post(url).bearer_auth("key");
+        let request = request.header("stripe-version", VERSION);
         match key {
             Some(key) => request.header("idempotency-key", key),
             None => request,
@@ -156,6 +160,35 @@ async fn stripe_declines_with_the_error_of_a_card() {
     assert!(bench.channel.book().kept().is_empty());
 }
 
+#[tokio::test]
+async fn stripe_cancels_what_waits_for_its_customer_and_nothing_else() {
+    let bench = Bench::new();
+    let cancel = |id: &Value, key: &str| {
+        let path = format!("/v1/payment_intents/{}/cancel", id.as_str().unwrap());
+        bench.post(&path, Some(key))
+    };
+    bench
+        .channel
+        .script(Call::Charge, [Outcome::RequiresAction]);
+    let (_, waiting) = send(bench.intent(Some("k"), CHARGE)).await;
+    for _ in 0..2 {
+        let (status, canceled) = send(cancel(&waiting["id"], "k~cancel")).await;
+        assert_eq!((status, &canceled["status"]), (200, &json!("canceled")));
+    }
+    let (_, paid) = send(bench.intent(Some("l"), CHARGE)).await;
+    for (intent, key) in [(&waiting, "again"), (&paid, "l~cancel")] {
+        let (status, refused) = send(cancel(&intent["id"], key)).await;
+        let code = &refused["error"]["code"];
+        assert_eq!(
+            (status, code),
+            (400, &json!("payment_intent_unexpected_state"))
+        );
+    }
+    assert_eq!(send(cancel(&json!("pi_9"), "m")).await.0, 404);
+    let kept: u64 = bench.channel.book().kept().into_values().sum();
+    assert_eq!(kept, 4200);
+}
+
 /// A call that is done late is done once, however often it was asked for meanwhile; Stripe says that it is in
 /// flight, the contract does it at once.
 #[tokio::test]
@@ -205,6 +238,23 @@ async fn nobody_is_charged_without_the_key_of_the_account() {
     let answer = bench.client.execute(stranger).await.unwrap();
     assert_eq!(answer.status().as_u16(), 401);
     assert!(bench.channel.book().charges.is_empty());
+}
+
+#[tokio::test]
+async fn stripe_answers_in_the_version_that_a_request_names() {
+    let bench = Bench::new();
+    for other in [None, Some("2022-11-15"), Some("basil")] {
+        let mut request = bench.intent(Some("k"), CHARGE).build().unwrap();
+        let headers = request.headers_mut();
+        headers.remove("stripe-version");
+        if let Some(other) = other {
+            headers.insert("stripe-version", other.parse().unwrap());
+        }
+        let answer = bench.client.execute(request).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 400, "{other:?}");
+    }
+    assert!(bench.channel.book().charges.is_empty());
+    assert_eq!(send(bench.intent(Some("k"), CHARGE)).await.0, 200);
 }
 
 /// As the README and `docs/channels.md` do it: with `curl` and nothing else.

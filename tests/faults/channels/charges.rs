@@ -1,7 +1,7 @@
 //! One charge, whatever is lost on the way.
 
 use futures::future::{join, join_all};
-use payonce_channel::{Call, Fault, Outcome, Surface};
+use payonce_channel::{Call, Fault, Outcome, Step, Surface};
 use serde_json::json;
 
 use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, now, step, unknown};
@@ -324,6 +324,38 @@ async fn a_channel_that_is_down_leaves_the_payment_open_until_it_is_back() {
     }
 }
 
+/// Invariants 8 and 9: a channel that speaks of another amount settles nothing, and the operator sees it.
+#[tokio::test]
+async fn an_answer_about_another_amount_leaves_the_payment_open() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for outcome in outcomes() {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel
+                .script(Call::Charge, [step(&outcome, Fault::Misstate)]);
+            for call in [Call::Charge, Call::Lookup] {
+                till.channel.otherwise(call, Fault::Misstate);
+            }
+            unknown(&call.clone().send().await);
+            till.expire_leases();
+            till.reconcile(json!({})).await;
+            unknown(&now(&call).await);
+            let stuck = till.stats().await["stuck"].clone();
+            let reason = "the channel speaks of 101 EUR, and not of 100 EUR";
+            assert_eq!(stuck[0]["last_error"], reason, "{stuck}");
+            for call in [Call::Charge, Call::Lookup] {
+                till.channel.otherwise(call, Step::default());
+            }
+            let last = till
+                .recover(&call, Recovery::Reconcile, "right again")
+                .await;
+            assert_eq!(last.status == 200, outcome.is_success());
+        }
+        till.books_agree();
+    }
+}
+
 /// Invariant 9: what the channel has not decided stays open, and is followed: what it said first counts no more
 /// than what it says now.
 #[tokio::test]
@@ -346,7 +378,7 @@ async fn a_charge_that_is_processing_ends_as_the_channel_decides() {
                     assert_eq!(payment["client_secret"].is_string(), confirms, "{payment}");
 
                     // Still undecided: a sweep and a retry leave it so.
-                    till.expire_leases();
+                    till.lapse(60_000);
                     till.reconcile(json!({})).await;
                     unknown(&now(&call).await);
 
@@ -361,6 +393,87 @@ async fn a_charge_that_is_processing_ends_as_the_channel_decides() {
                 }
             }
         }
+        till.books_agree();
+    }
+}
+
+/// Invariant 9: a customer who does not come back leaves nothing open, and can pay anew.
+#[tokio::test]
+async fn a_charge_that_nobody_confirms_is_cancelled() {
+    for by in RECOVERIES {
+        let till = Till::open(Surface::Stripe);
+        let order_no = till.order(100).await;
+        let call = till.pay_call(&order_no, 100);
+        till.channel.script(Call::Charge, [Outcome::RequiresAction]);
+        unknown(&call.clone().send().await);
+        let last = till.recover(&call, by, "nobody confirms").await;
+        last.problem(402, "payment_failed");
+        assert_eq!(till.status_of(&order_no).await, "failed");
+        assert_eq!(till.channel.book().charges[0].outcome, Outcome::Canceled);
+        assert_eq!(till.channel.seen(Call::Cancel), 1);
+
+        till.pay_call(&order_no, 100).send().await.first(200);
+        till.deliver(&till.channel.events_of(&order_no)).await;
+        assert_eq!(till.status_of(&order_no).await, "paid");
+        till.books_agree();
+    }
+}
+
+/// Invariants 2, 8 and 9: every fault of the cancelling.
+#[tokio::test]
+async fn a_cancelling_that_meets_any_fault_is_followed_by_one_that_ends_well() {
+    let till = Till::with_hasty(Surface::Stripe);
+    for by in RECOVERIES {
+        for fault in Fault::ALL {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            till.channel.script(Call::Charge, [Outcome::RequiresAction]);
+            till.channel.script(Call::Cancel, [fault]);
+            unknown(&call.clone().send().await);
+            till.expire_leases();
+            till.reconcile_hastily().await;
+            till.channel.release();
+            let last = till.recover(&call, by, &format!("{by:?}, {fault:?}")).await;
+            last.problem(402, "payment_failed");
+            assert_eq!(till.status_of(&order_no).await, "failed");
+        }
+    }
+    till.books_agree();
+}
+
+/// Invariants 8 and 9: what the customer or the merchant did after the look-up and before the cancelling counts.
+#[tokio::test]
+async fn a_confirmation_that_overtakes_the_cancelling_counts() {
+    for (overtaking, status) in [
+        (Outcome::Succeeded, "paid"),
+        (Outcome::Processing, "processing"),
+        (Outcome::Canceled, "failed"),
+    ] {
+        let till = Till::open(Surface::Stripe);
+        let order_no = till.order(100).await;
+        let call = till.pay_call(&order_no, 100);
+        till.channel.script(Call::Charge, [Outcome::RequiresAction]);
+        unknown(&call.clone().send().await);
+        till.expire_leases();
+        till.channel.script(Call::Lookup, [Fault::Late]);
+        let overtake = async {
+            eventually("the look-up", async || {
+                (till.channel.seen(Call::Lookup) == 1).then_some(())
+            })
+            .await;
+            let charge_id = till.channel.book().charges[0].charge_id.clone();
+            till.channel.settle_charge(&charge_id, overtaking.clone());
+            till.channel.release();
+        };
+        join(till.reconcile(json!({})), overtake).await;
+        assert_eq!(till.channel.seen(Call::Cancel), 1);
+        assert_eq!(till.status_of(&order_no).await, status);
+        if overtaking == Outcome::Processing {
+            let charge_id = till.channel.book().charges[0].charge_id.clone();
+            till.channel.settle_charge(&charge_id, Outcome::Succeeded);
+        }
+        let last = till.recover(&call, Recovery::Retry, status).await;
+        assert_eq!(last.status == 200, overtaking != Outcome::Canceled);
         till.books_agree();
     }
 }

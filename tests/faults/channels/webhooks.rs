@@ -1,7 +1,7 @@
 //! What the channel says by itself: late, repeated, reversed, contradicting, forged.
 
 use futures::future::{join, join_all};
-use payonce_channel::{Call, Event, Fault, Manner, Outcome};
+use payonce_channel::{Call, Event, Fault, Manner, Outcome, Surface};
 use serde_json::json;
 
 use super::till::{SURFACES, Till, unknown};
@@ -336,6 +336,46 @@ async fn events_under_either_of_two_secrets_are_taken() {
             let forged = till.channel.deliver(&event, Manner::Forged).await;
             assert_eq!(forged, Some(400));
         }
+    }
+}
+
+/// Invariant 8: an event of other money is refused, so that the channel notices, and settles nothing.
+#[tokio::test]
+async fn an_event_of_another_amount_or_currency_settles_nothing() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Declined("card_declined".into()),
+        ] {
+            let order_no = till.order(100).await;
+            let call = till.pay_call(&order_no, 100);
+            let step = super::till::step(&outcome, Fault::Drop);
+            till.channel.script(Call::Charge, [step]);
+            unknown(&call.clone().send().await);
+            let event = ending(&till, &order_no);
+            for (name, value) in [
+                ("amount", json!(101)),
+                ("amount", json!(null)),
+                ("currency", json!("USD")),
+                ("currency", json!("usd")),
+            ] {
+                let mut other = event.clone();
+                let object = match surface {
+                    Surface::Http => &mut other.body["data"],
+                    Surface::Stripe => &mut other.body["data"]["object"],
+                };
+                object[name] = value;
+                let status = till.channel.deliver(&other, Manner::Proper).await;
+                assert_eq!(status, Some(503), "{}", other.body);
+                assert_eq!(till.status_of(&order_no).await, "processing");
+            }
+            // Nor is it remembered as dealt with.
+            till.deliver(&[event]).await;
+            let status = if outcome.is_success() { 200 } else { 402 };
+            call.send().await.status(status);
+        }
+        till.books_agree();
     }
 }
 
