@@ -273,8 +273,8 @@ pub const DEFECTS: &[Defect] = &[
         name: "an unclear answer of the channel is a decline",
         edits: &[(
             "src/channel/http.rs",
-            "return answer.unclear();",
-            "return Outcome::Settled(Settlement::Declined { code: DeclineCode::PaymentFailed, detail: String::new() });",
+            "202 | 402) {\n        return answer.unclear();",
+            "202 | 402) {\n        return Outcome::Settled(Settlement::Declined { code: DeclineCode::PaymentFailed, detail: String::new() });",
         )],
         scenario: "channel-fault-charge",
     },

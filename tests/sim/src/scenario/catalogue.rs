@@ -359,7 +359,11 @@ fn channel() -> Vec<Scenario> {
         in_one_instance.together_cold(),
         reconcilers("two-reconcilers-and-retry", &charge),
         reconcilers("two-reconcilers", &gives_up(&charge)),
-        late("other-charge", &other_charge),
+        // Two charges beside each other are above.
+        Scenario {
+            any_order: false,
+            ..late("other-charge", &other_charge)
+        },
         late("cancel", &cancel),
         late_alone
             .network_faults(1)
