@@ -92,6 +92,14 @@ impl Client {
         }
     }
 
+    /// The same client, who never asks again.
+    fn gives_up(&self) -> Self {
+        Self {
+            once: true,
+            ..self.clone()
+        }
+    }
+
     /// The channel, that tells of an event once there is one with this index.
     fn telling(event: usize, slot: u8) -> Self {
         Self {

@@ -111,7 +111,6 @@ fn race(all: &mut Vec<Scenario>, name: &str, clients: &[Client; 2]) {
 
 /// Two requests that get into each other's way.
 fn races() -> Vec<(String, [Client; 2])> {
-    let given = |request: Request, key| Client::new(&request, &Key::Given(key), 0);
     let token = |request: Request| Client::new(&request, &Key::Token, 0);
     let mut races: Vec<(String, [Client; 2])> = operations::each()
         .into_iter()
@@ -257,130 +256,139 @@ fn delivery() -> Vec<Scenario> {
 
 /// Payments and refunds through a channel: two rows of the journal around one call.
 fn channel() -> Vec<Scenario> {
-    let given = |request: Request, key| Client::new(&request, &Key::Given(key), 0);
     let charge = given(pay("o1", 100), "k");
-    let refund = |key| given(refund("o1", 60), key);
-    let cancel = given(fulfil("o1", Fulfilment::Cancel), "l");
-    let other_charge = given(pay("o1", 100), "l");
-    let wallet = given(pay_from_wallet("o1", 100), "l");
-    let (told, told_again) = (Client::telling(0, 0), Client::telling(1, 0));
-    let reconciling = Client::reconciling(0);
-    let gives_up = |client: &Client| Client {
-        once: true,
-        ..client.clone()
-    };
+    let refund = given(refund("o1", 60), "l");
     let mut all = Vec::new();
     for (name, client) in [
         ("charge", charge.clone()),
-        ("charge-given-up", gives_up(&charge)),
-        ("refund-of-charge", refund("l")),
-        ("refund-of-charge-given-up", gives_up(&refund("l"))),
+        ("charge-given-up", charge.gives_up()),
+        ("refund-of-charge", refund.clone()),
+        ("refund-of-charge-given-up", refund.gives_up()),
     ] {
-        let one = [client];
-        let scenario = |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, &one);
-        let two_faults = scenario("channel-two-faults", Kind::NetworkFaults);
-        let fault_and_crash = scenario("channel-fault-and-crash", Kind::NetworkFaults);
-        let both_faults = scenario("database-and-channel-fault", Kind::DatabaseFaults);
-        let slow = scenario("slow-and-crash", Kind::CrashPoints);
-        let twice = scenario("crash-twice", Kind::CrashPairs);
-        all.extend([
-            scenario("crash", Kind::CrashPoints).crashes(1),
-            twice.crashes(2).without_orphans(),
-            slow.leaps(1).crashes(1).without_orphans(),
-            scenario("channel-fault", Kind::NetworkFaults).network_faults(1),
-            two_faults.network_faults(2).without_orphans(),
-            fault_and_crash
-                .network_faults(1)
-                .crashes(1)
-                .without_orphans(),
-            scenario("database-fault", Kind::DatabaseFaults).database_faults(1),
-            both_faults
-                .database_faults(1)
-                .network_faults(1)
-                .without_orphans(),
-        ]);
+        interrupted_call(&mut all, name, &client);
     }
-    for (name, clients) in [
-        ("same-key-charge", [charge.clone(), charge.clone()]),
-        (
-            "two-charges-one-order",
-            [charge.clone(), other_charge.clone()],
-        ),
-        ("charge-and-wallet", [charge.clone(), wallet]),
-        ("charge-and-cancel", [charge.clone(), cancel.clone()]),
-        ("charge-and-webhook", [charge.clone(), told]),
-        ("two-refunds-of-charge", [refund("l"), refund("n")]),
+    for (name, clients) in call_races() {
+        race_of_calls(&mut all, name, &clients);
+    }
+    all.extend(reconcilers());
+    all.extend(late_money());
+    all.into_iter().map(charging).collect()
+}
+
+/// A scenario with a channel, and with the charge that a refund needs.
+fn charging(scenario: Scenario) -> Scenario {
+    let refunds = |client: &Client| client.request.path.ends_with("/refunds");
+    let before = match scenario.clients.iter().any(refunds) {
+        true => vec![pay("o1", 100)],
+        false => Vec::new(),
+    };
+    Scenario {
+        outside: Outside::Channel,
+        before,
+        ..scenario
+    }
+}
+
+/// What happens to one charge or refund.
+fn interrupted_call(all: &mut Vec<Scenario>, name: &str, client: &Client) {
+    let one = [client.clone()];
+    let scenario = |what: &str, kind| Scenario::new(format!("{what}-{name}"), kind, &one);
+    let twice = scenario("crash-twice", Kind::CrashPairs).crashes(2);
+    let slow = scenario("slow-and-crash", Kind::CrashPoints).leaps(1);
+    let faults = |what: &str, kind, most| scenario(what, kind).network_faults(most);
+    let two_faults = faults("channel-two-faults", Kind::NetworkFaults, 2);
+    let and_crash = faults("channel-fault-and-crash", Kind::NetworkFaults, 1);
+    let and_database = faults("database-and-channel-fault", Kind::DatabaseFaults, 1);
+    all.extend([
+        scenario("crash", Kind::CrashPoints).crashes(1),
+        twice.without_orphans(),
+        slow.crashes(1).without_orphans(),
+        faults("channel-fault", Kind::NetworkFaults, 1),
+        two_faults.without_orphans(),
+        and_crash.crashes(1).without_orphans(),
+        scenario("database-fault", Kind::DatabaseFaults).database_faults(1),
+        and_database.database_faults(1).without_orphans(),
+    ]);
+}
+
+/// Two requests of which one at least goes to the channel, or the channel itself.
+fn call_races() -> [(&'static str, [Client; 2]); 8] {
+    let charge = || given(pay("o1", 100), "k");
+    let refund = |key| given(refund("o1", 60), key);
+    let cancel = given(fulfil("o1", Fulfilment::Cancel), "l");
+    let wallet = given(pay_from_wallet("o1", 100), "l");
+    let other_charge = given(pay("o1", 100), "l");
+    let other_refund = refund("n");
+    [
+        ("same-key-charge", [charge(), charge()]),
+        ("two-charges-one-order", [charge(), other_charge]),
+        ("charge-and-wallet", [charge(), wallet]),
+        ("charge-and-cancel", [charge(), cancel]),
+        ("charge-and-webhook", [charge(), Client::telling(0, 0)]),
+        ("two-refunds-of-charge", [refund("l"), other_refund]),
         ("same-key-refund-of-charge", [refund("l"), refund("l")]),
         (
             "refund-of-charge-and-webhook",
-            [refund("l"), told_again.clone()],
+            [refund("l"), Client::telling(1, 0)],
         ),
-    ] {
-        let scenario = |what: &str, kind, clients: &[Client]| {
-            Scenario::new(format!("{what}-{name}"), kind, clients).apart()
-        };
-        // Who comes back adds most of the states, and nothing to what the sweep has to mend.
-        let once = clients.each_ref().map(gives_up);
-        let crash = scenario("order-and-crash", Kind::CrashPoints, &once);
-        let fault = scenario("order-and-channel-fault", Kind::NetworkFaults, &once);
-        all.extend([
-            scenario("order", Kind::Schedules, &clients),
-            crash.crashes(1).without_orphans(),
-            fault.network_faults(1).without_orphans(),
-        ]);
-    }
-    let same_key = [charge.clone(), charge.clone()];
-    let in_one_instance = Scenario::new(
-        "order-in-one-instance-same-key-charge",
-        Kind::Schedules,
-        &same_key,
-    );
-    let reconcilers = |name: &str, client: &Client| {
-        let clients = [client.clone(), reconciling.clone(), reconciling.clone()];
-        let scenario = Scenario::new(name, Kind::CrashPoints, &clients).apart();
-        scenario.crashes(1).without_orphans()
+    ]
+}
+
+/// What happens to two requests that meet at the channel.
+fn race_of_calls(all: &mut Vec<Scenario>, name: &str, clients: &[Client; 2]) {
+    let scenario = |what: &str, kind, clients: &[Client]| {
+        Scenario::new(format!("{what}-{name}"), kind, clients).apart()
     };
-    let late = |what: &str, client: &Client| {
-        let after = Client {
-            comes: Comes::After(0),
-            ..client.clone()
-        };
-        let clients = [gives_up(&charge), after, told_again.clone()];
+    // Who comes back adds most of the states, and nothing to what the sweep has to mend.
+    let once = clients.each_ref().map(Client::gives_up);
+    let crash = scenario("order-and-crash", Kind::CrashPoints, &once);
+    let fault = scenario("order-and-channel-fault", Kind::NetworkFaults, &once);
+    all.extend([
+        scenario("order", Kind::Schedules, clients),
+        crash.crashes(1).without_orphans(),
+        fault.network_faults(1).without_orphans(),
+    ]);
+    if name == "same-key-charge" {
+        let together = format!("order-in-a-new-instance-{name}");
+        all.push(Scenario::new(together, Kind::Schedules, clients).together_cold());
+    }
+}
+
+/// Sweeps that go for a charge whose instance died, beside each other and the retry.
+fn reconcilers() -> [Scenario; 1] {
+    let sweep = Client::reconciling(0);
+    let clients = [given(pay("o1", 100), "k"), sweep.clone(), sweep];
+    let scenario = Scenario::new("two-reconcilers-and-retry", Kind::CrashPoints, &clients);
+    [scenario.apart().crashes(1).without_orphans()]
+}
+
+/// The channel declines a charge and gets its money all the same.
+fn late_money() -> [Scenario; 3] {
+    let charge = given(pay("o1", 100), "k");
+    let told = Client::telling(1, 0);
+    let scenario = |what: &str, clients: &[Client]| {
         let name = format!("late-money-and-{what}");
-        let scenario = Scenario::new(name, Kind::NetworkFaults, &clients).apart();
+        let scenario = Scenario::new(name, Kind::NetworkFaults, clients);
         scenario.network_faults(1).reversals(1).without_orphans()
     };
-    let late_alone = Scenario::new(
-        "late-money-and-crash",
-        Kind::CrashPoints,
-        &[charge.clone(), told_again.clone()],
-    );
-    all.extend([
-        in_one_instance.together_cold(),
-        reconcilers("two-reconcilers-and-retry", &charge),
-        reconcilers("two-reconcilers", &gives_up(&charge)),
-        // Two charges beside each other are above.
-        Scenario {
-            any_order: false,
-            ..late("other-charge", &other_charge)
-        },
-        late("cancel", &cancel),
-        late_alone
-            .network_faults(1)
-            .reversals(1)
-            .crashes(1)
-            .without_orphans(),
-    ]);
-    let paid_before = |scenario: &Scenario| scenario.name.contains("refund");
-    let charging = |scenario: Scenario| Scenario {
-        outside: Outside::Channel,
-        before: paid_before(&scenario)
-            .then(|| pay("o1", 100))
-            .into_iter()
-            .collect(),
-        ..scenario
+    let before_it = |request: Request| {
+        let client = Client {
+            comes: Comes::After(0),
+            ..given(request, "l")
+        };
+        [charge.gives_up(), client, told.clone()]
     };
-    all.into_iter().map(charging).collect()
+    let cancelled = before_it(fulfil("o1", Fulfilment::Cancel));
+    [
+        scenario("other-charge", &before_it(pay("o1", 100))),
+        scenario("cancel", &cancelled).apart(),
+        scenario("crash", &[charge.clone(), told.clone()]).crashes(1),
+    ]
+}
+
+/// A request with a key.
+fn given(request: Request, key: &'static str) -> Client {
+    Client::new(&request, &Key::Given(key), 0)
 }
 
 /// Sweeps beside each other and beside requests with keys that are past their retention.
