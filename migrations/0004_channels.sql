@@ -8,8 +8,8 @@
 -- the money, and gives the first row its final answer, in one statement. A row that does not move its order
 -- has no `to_status`.
 
--- What a channel is asked to do. `number` is what the channel knows it by, and never changes: `request_no` or
--- `refund_no` behind the merchant and `~`, which is in neither. Until `lease_until` its `owner` is at work.
+-- What a channel is asked to do. `number` is what the channel knows it by, and never changes: `request_no`
+-- behind the merchant and `~`, or `refund_no` behind the merchant and `~refund~`: no number is in both. Until `lease_until` its `owner` is at work.
 CREATE TABLE IF NOT EXISTS channel_calls (
   subject_id      TEXT    PRIMARY KEY,
   kind            TEXT    NOT NULL CHECK (kind IN ('charge', 'refund')),
@@ -147,7 +147,7 @@ BEGIN
   INSERT INTO channel_calls (subject_id, kind, channel, number, charge_number, merchant_id, order_no,
                              idempotency_key, amount, currency, channel_ref, owner, lease_until,
                              attempts, created_at)
-  SELECT new.subject_id, 'refund', channel, new.merchant_id || '~' || new.reference, number,
+  SELECT new.subject_id, 'refund', channel, new.merchant_id || '~refund~' || new.reference, number,
          new.merchant_id, new.order_no, new.idempotency_key, new.amount, new.currency, channel_ref,
          new.subject_id, new.details ->> '$.lease_until', 1, new.created_at
   FROM channel_calls WHERE subject_id = new.details ->> '$.payment_id';
@@ -226,7 +226,7 @@ BEGIN
           new.created_at);
   INSERT INTO channel_calls (subject_id, kind, channel, number, charge_number, merchant_id, order_no,
                              amount, currency, channel_ref, lease_until, attempts, created_at)
-  SELECT new.details ->> '$.refund_id', 'refund', channel, new.merchant_id || '~' || new.reference,
+  SELECT new.details ->> '$.refund_id', 'refund', channel, new.merchant_id || '~refund~' || new.reference,
          number, new.merchant_id, new.order_no, new.amount, new.currency, channel_ref,
          new.created_at, 0, new.created_at
   FROM channel_calls WHERE subject_id = new.subject_id;

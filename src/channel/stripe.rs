@@ -48,11 +48,10 @@ struct Object {
     client_secret: Option<String>,
     last_payment_error: Option<StripeError>,
     failure_reason: Option<String>,
-    #[serde(default)]
-    metadata: Metadata,
+    metadata: Option<Metadata>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Metadata {
     request_no: Option<String>,
     refund_no: Option<String>,
@@ -109,13 +108,9 @@ impl StripeChannel {
             .header("stripe-version", VERSION)
     }
 
-    async fn post(&self, path: &str, key: &str, form: Form) -> Result<Answer, Unknown> {
-        let body = serde_urlencoded::to_string(form).unwrap_or_default();
-        let request = self
-            .request(Method::POST, path)
+    fn post(&self, path: &str) -> Builder {
+        self.request(Method::POST, path)
             .header("content-type", "application/x-www-form-urlencoded")
-            .header("idempotency-key", key);
-        self.client.send(request, body).await
     }
 
     /// Creates the object of a call, or repeats the first answer.
@@ -124,7 +119,9 @@ impl StripeChannel {
             CallKind::Charge => charge_form(call)?,
             CallKind::Refund => refund_form(call, self.charged(call).await?)?,
         };
-        Ok(self.post(path(call.kind), &call.number, form).await?)
+        let request = self.post(path(call.kind));
+        let request = request.header("idempotency-key", &call.number);
+        Ok(self.client.send(request, encoded(form)).await?)
     }
 
     /// Asks for what the call is.
@@ -154,7 +151,7 @@ impl StripeChannel {
 
     async fn look_up(&self, call: &ChannelCall, now: Timestamp) -> Outcome {
         let found = match self.find(call, now).await {
-            Ok(found) if found.is_abandoned(call, now, self.patience_ms) => {
+            Ok(found) if found.has_no_future(call, now, self.patience_ms) => {
                 self.cancel(call, &found.id).await
             }
             found => found,
@@ -184,13 +181,12 @@ impl StripeChannel {
         }
     }
 
-    /// Ends a payment intent that waits for its customer, and shows it.
+    /// Ends a payment intent that waits for its customer, and shows it. Without a key, as it can be repeated: with
+    /// one, a failure would be, too.
     async fn cancel(&self, call: &ChannelCall, id: &str) -> Result<Object, Outcome> {
         let path = format!("{}/{id}/cancel", path(call.kind));
-        // No number of a call has two of these.
-        let key = format!("{}~cancel", call.number);
         let form = vec![("cancellation_reason", "abandoned".to_owned())];
-        let answer = self.post(&path, &key, form).await?;
+        let answer = self.client.send(self.post(&path), encoded(form)).await?;
         match answer.status {
             200 => object(call, &answer),
             // It does not wait any more.
@@ -201,8 +197,7 @@ impl StripeChannel {
 
     /// The objects of a list.
     async fn list(&self, path: &str, query: Form) -> Result<Vec<Object>, Outcome> {
-        let query = serde_urlencoded::to_string(query).unwrap_or_default();
-        let request = self.request(Method::GET, &format!("{path}?{query}"));
+        let request = self.request(Method::GET, &format!("{path}?{}", encoded(query)));
         let answer = self.client.send(request, String::new()).await?;
         match serde_json::from_slice::<Page>(&answer.body) {
             Ok(page) if answer.status == 200 => Ok(page.data),
@@ -214,7 +209,7 @@ impl StripeChannel {
     async fn search(&self, number: &str) -> Result<Option<Object>, Outcome> {
         let query = vec![("query", format!("metadata['request_no']:'{number}'"))];
         let found = self.list("/v1/payment_intents/search", query).await?;
-        let is_it = |object: &Object| object.metadata.request_no.as_deref() == Some(number);
+        let is_it = |object: &Object| object.number(CallKind::Charge) == Some(number);
         Ok(found.into_iter().find(is_it))
     }
 
@@ -234,7 +229,7 @@ impl StripeChannel {
             ("limit", "100".to_owned()),
         ];
         let found = self.list("/v1/refunds", query).await?;
-        let is_it = |object: &Object| object.metadata.refund_no.as_ref() == Some(&call.number);
+        let is_it = |object: &Object| object.number(call.kind) == Some(&call.number);
         Ok(found.into_iter().find(is_it))
     }
 }
@@ -272,6 +267,11 @@ impl Channel for StripeChannel {
         verify_stripe(&self.webhook_secrets, header, body, now)?;
         event(body)
     }
+}
+
+fn encoded(form: Form) -> String {
+    // Names and texts only: this cannot fail.
+    serde_urlencoded::to_string(form).unwrap_or_default()
 }
 
 const fn path(kind: CallKind) -> &'static str {
@@ -402,7 +402,13 @@ impl StripeError {
             (402, Some("card_error")) => Outcome::Settled(self.decline()),
             // It was refused before anything happened, and would be again. The same key with other parameters
             // has a type of its own, `idempotency_error`.
-            (400 | 404, Some("invalid_request_error")) => Outcome::Settled(self.decline()),
+            (400, Some("invalid_request_error")) => Outcome::Settled(self.decline()),
+            // What the request names does not exist. Without that code it is the address that does not.
+            (404, Some("invalid_request_error"))
+                if self.code.as_deref() == Some("resource_missing") =>
+            {
+                Outcome::Settled(self.decline())
+            }
             // 401 and 403 are the operator's to mend, 409 is the same key at work, 429 and 5xx say nothing.
             _ => Outcome::unknown(format!("status {status}: {}", self.said())),
         }
@@ -466,8 +472,8 @@ impl Object {
             .of(call)
     }
 
-    /// Whether it is a payment that waits for its customer, who has had the time to confirm it.
-    fn is_abandoned(&self, call: &ChannelCall, now: Timestamp, patience_ms: i64) -> bool {
+    /// Whether it is a payment that waits for its customer, who has failed or has had the time to confirm it.
+    fn has_no_future(&self, call: &ChannelCall, now: Timestamp, patience_ms: i64) -> bool {
         let waits = matches!(
             self.status.as_deref(),
             Some("requires_action" | "requires_confirmation" | "requires_payment_method")
@@ -475,18 +481,25 @@ impl Object {
         call.kind == CallKind::Charge
             && waits
             && self.said(call) == Ok(None)
-            && now >= call.created_at.plus_millis(patience_ms)
+            && (self.last_payment_error.is_some()
+                || now >= call.created_at.plus_millis(patience_ms))
+    }
+
+    /// The number that it bears, if it is of our kind: an account may have other uses.
+    fn number(&self, kind: CallKind) -> Option<&str> {
+        let metadata = self.metadata.as_ref()?;
+        let number = match kind {
+            CallKind::Charge => metadata.request_no.as_deref(),
+            CallKind::Refund => metadata.refund_no.as_deref(),
+        };
+        number.filter(|number| number.contains('~'))
     }
 
     /// What it says, if it bears a number.
     fn news(&self, kind: CallKind) -> Option<News> {
-        let number = match kind {
-            CallKind::Charge => self.metadata.request_no.clone(),
-            CallKind::Refund => self.metadata.refund_no.clone(),
-        };
         Some(News {
             kind,
-            number: number?,
+            number: self.number(kind)?.to_owned(),
             money: self.money(),
             settlement: self.settlement(kind),
         })
@@ -513,10 +526,13 @@ impl Object {
             "succeeded" => Some(Settlement::Succeeded {
                 channel_ref: Some(self.id.clone()),
             }),
-            "requires_payment_method" => self.last_payment_error.as_ref().map(StripeError::decline),
-            "canceled" => Some(Settlement::Declined {
-                code: DeclineCode::PaymentFailed,
-                detail: "the channel says canceled".to_owned(),
+            // What failed can be confirmed again until it is canceled.
+            "canceled" => Some(match &self.last_payment_error {
+                Some(error) => error.decline(),
+                None => Settlement::Declined {
+                    code: DeclineCode::PaymentFailed,
+                    detail: "the channel says canceled".to_owned(),
+                },
             }),
             _ => None,
         }

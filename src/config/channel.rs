@@ -29,7 +29,8 @@ pub struct ChannelConfig {
     pub timeout_ms: u64,
     /// Several while they are changed.
     pub webhook_secrets: Vec<Vec<u8>>,
-    /// After which time work that waits for its channel is shown as stuck, milliseconds.
+    /// After which time work that waits for its channel is shown as stuck, and a payment that waits for its
+    /// customer is given up, milliseconds.
     pub stuck_after_ms: i64,
     /// Whether charging is possible.
     ready: bool,
@@ -102,8 +103,8 @@ impl ChannelConfig {
         })
     }
 
-    /// How long whoever looks a call up and then makes it has it to himself, milliseconds. Nothing goes wrong
-    /// after that: two would ask under one number.
+    /// How long whoever takes a call over has it to himself, milliseconds: enough for a look-up and the call.
+    /// Nothing goes wrong after that: two would ask under one number.
     pub fn lease_ms(&self) -> i64 {
         let lease = self
             .timeout_ms

@@ -117,8 +117,8 @@ pub struct ChannelCall {
     pub subject_id: String,
     pub kind: CallKind,
     pub channel: String,
-    /// What the channel knows it by, always the same: `<merchant>~<request_no or refund_no>`, unique over the
-    /// merchants who share an account there.
+    /// What the channel knows it by, always the same: `<merchant>~<request_no>` or
+    /// `<merchant>~refund~<refund_no>`, unique over charges and refunds of all who share an account there.
     pub number: String,
     /// The number of the charge that a refund gives back, otherwise its own.
     pub charge_number: String,

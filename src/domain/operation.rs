@@ -237,12 +237,21 @@ impl Operation {
         Self::empty(operation, Outcome::Declined, given, answer)
     }
 
-    /// The event tells its consumers `data` instead of the answer. Its identifier moves into the details
-    /// with it, where the trigger `apply_detailed_event` finds both.
-    pub(super) fn with_event_data(mut self, data: &impl Serialize) -> Self {
-        let event_id = self.event_id.take();
-        self.details = Some(json!({ "event": { "event_id": event_id, "data": data } }));
-        self
+    /// The operation emits an event of `event_type` that tells its consumers `data` instead of the answer. The
+    /// trigger `apply_detailed_event` finds it in the details.
+    pub(super) fn with_event(
+        self,
+        event_type: &'static str,
+        given: &Given,
+        data: &impl Serialize,
+    ) -> Self {
+        let event_id = format!("evt_{}", given.event);
+        Self {
+            event_id: None,
+            event_type: Some(event_type),
+            details: Some(json!({ "event": { "event_id": event_id, "data": data } })),
+            ..self
+        }
     }
 
     /// The operation takes an order from `before` to `after`.

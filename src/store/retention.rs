@@ -26,9 +26,11 @@ pub async fn retire_operations(
 ) -> Result<u32, DatabaseError> {
     // Rows lie in the order in which they were appended, which is that of their times but for the
     // difference of clocks. So this needs no index, which every operation would have to pay for. What is under
-    // way (102) has no answer to forget yet.
+    // way (102) has no answer to forget yet, and what a channel has ended meanwhile has a young one.
     let statement = "DELETE FROM operations WHERE rowid IN ( \
-           SELECT rowid FROM (SELECT rowid, created_at FROM operations WHERE response_status <> 102 \
+           SELECT rowid FROM (SELECT rowid, created_at FROM operations AS o WHERE response_status <> 102 \
+             AND NOT EXISTS (SELECT 1 FROM channel_calls AS c \
+               WHERE c.subject_id = o.subject_id AND c.settled_at >= ?1) \
              ORDER BY rowid LIMIT ?2) \
            WHERE created_at < ?1) \
          RETURNING 1";

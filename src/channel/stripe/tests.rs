@@ -247,11 +247,11 @@ fn what_the_customer_needs_is_passed_on() {
 
 /// Nothing that is over, in the hands of the bank, or somebody else's is canceled.
 #[test]
-fn a_payment_is_abandoned_when_its_customer_has_let_the_time_pass() {
-    let is_abandoned = |call: &ChannelCall, object: &str, minutes: i64| {
+fn a_payment_has_no_future_when_its_customer_has_failed_or_let_the_time_pass() {
+    let has_no_future = |call: &ChannelCall, object: &str, minutes: i64| {
         let object: Object = serde_json::from_str(object).unwrap();
         let now = Timestamp::from_millis(minutes * 60_000);
-        object.is_abandoned(call, now, 15 * 60_000)
+        object.has_no_future(call, now, 15 * 60_000)
     };
     for status in [
         "requires_action",
@@ -259,15 +259,15 @@ fn a_payment_is_abandoned_when_its_customer_has_let_the_time_pass() {
         "requires_payment_method",
     ] {
         let waiting = intent(&format!(r#""status":"{status}""#));
-        assert!(!is_abandoned(&call(), &waiting, 14), "{status}");
-        assert!(is_abandoned(&call(), &waiting, 15), "{status}");
+        assert!(!has_no_future(&call(), &waiting, 14), "{status}");
+        assert!(has_no_future(&call(), &waiting, 15), "{status}");
         for other in [
             waiting.replace("1999", "2000"),
             waiting.replace("eur", "usd"),
             waiting.replace("m~1", "m~3"),
             waiting.replace("request_no", "refund_no"),
         ] {
-            assert!(!is_abandoned(&call(), &other, 15), "{other}");
+            assert!(!has_no_future(&call(), &other, 15), "{other}");
         }
     }
     for over in [
@@ -275,14 +275,16 @@ fn a_payment_is_abandoned_when_its_customer_has_let_the_time_pass() {
         r#""status":"canceled""#,
         r#""status":"processing""#,
         r#""status":"requires_capture""#,
-        r#""status":"requires_payment_method","last_payment_error":{"code":"card_declined"}"#,
         r#""more":1"#,
     ] {
-        assert!(!is_abandoned(&call(), &intent(over), 15), "{over}");
+        assert!(!has_no_future(&call(), &intent(over), 15), "{over}");
     }
+    let failed =
+        r#""status":"requires_payment_method","last_payment_error":{"code":"card_declined"}"#;
+    assert!(has_no_future(&call(), &intent(failed), 0));
     let refunded = intent(r#""status":"requires_action""#).replace("request_no", "refund_no");
     let refunded = refunded.replace("m~1", "m~2");
-    assert!(!is_abandoned(&refund(), &refunded, 15));
+    assert!(!has_no_future(&refund(), &refunded, 15));
 }
 
 #[test]
@@ -390,9 +392,21 @@ fn events_are_about_what_bears_our_number() {
                "last_payment_error":{"type":"card_error","code":"card_declined"}"#,
         ),
     );
+    // It can be confirmed again.
+    assert!(matches!(failed.unwrap().of(&call()), Ok(None)));
+    let canceled = of(
+        "payment_intent.canceled",
+        &intent(
+            r#""status":"canceled",
+               "last_payment_error":{"type":"card_error","code":"card_declined"}"#,
+        ),
+    );
     assert!(matches!(
-        failed.unwrap().of(&call()),
-        Ok(Some(Settlement::Declined { .. }))
+        canceled.unwrap().of(&call()),
+        Ok(Some(Settlement::Declined {
+            code: DeclineCode::CardDeclined,
+            ..
+        }))
     ));
     let refund = r#"{"id":"re_1","status":"succeeded","metadata":{"refund_no":"m~2"}}"#;
     assert_eq!(of("refund.updated", refund).unwrap().kind, CallKind::Refund);

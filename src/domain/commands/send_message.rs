@@ -49,10 +49,10 @@ impl Command for SendMessage {
             message: &message,
             text: &self.text,
         };
-        let row = Operation::applied(self.operation(), given, 202, &message, "message.queued");
+        let row = Operation::silent(self.operation(), given, 202, &message);
         Decision::Append(Box::new(Operation {
             subject_id: Some(message.message_id.clone()),
-            ..row.with_event_data(&event)
+            ..row.with_event("message.queued", given, &event)
         }))
     }
 }

@@ -65,16 +65,27 @@ impl SettleRefund {
                 }
             }
             Settlement::Declined { detail, .. } => {
+                let status = RefundStatus::Failed;
+                let refund = Refund {
+                    status,
+                    ..self.refund.clone()
+                };
                 let code = Code::PaymentFailed;
-                Operation::declined(self.operation(), given, code, detail.clone()).about(order)
+                let row = Operation::declined(self.operation(), given, code, detail.clone());
+                row.with_event("refund.failed", given, &refund).about(order)
             }
         };
+        let event = row
+            .details
+            .as_ref()
+            .and_then(|details| details.get("event"));
+        let details = json!({ "answer": row.answer, "event": event });
         Ok(Operation {
             amount: Some(self.refund.amount),
             currency: Some(self.refund.currency),
             subject_id: Some(self.refund.refund_id.clone()),
             reference: Some(self.refund.refund_no.as_str().to_owned()),
-            details: Some(json!({ "answer": row.answer })),
+            details: Some(details),
             ..row
         })
     }

@@ -48,10 +48,11 @@ impl ShipOrder {
             order: &shipped,
             tracking_no,
         };
-        let row = Operation::applied(self.operation(), given, 200, &shipped, "order.shipped");
+        let row = Operation::silent(self.operation(), given, 200, &shipped);
+        let row = row.with_event("order.shipped", given, &event);
         Ok(Operation {
             reference: tracking_no.map(|number| number.as_str().to_owned()),
-            ..row.with_event_data(&event).moving(order, &shipped)
+            ..row.moving(order, &shipped)
         })
     }
 }

@@ -11,6 +11,24 @@ use crate::support::shapes;
 use crate::support::stores::{self, WriteLock};
 use crate::support::wait::eventually;
 
+/// Invariant 2: an answer is kept from when it was there, however long the channel took.
+#[tokio::test]
+async fn a_sweep_leaves_the_young_answer_of_an_old_payment() {
+    let till = Till::open(Surface::Http);
+    let order_no = till.order(100).await;
+    till.channel.script(Call::Charge, [Fault::Drop]);
+    let call = till.pay_call(&order_no, 100);
+    unknown(&call.clone().send().await);
+    let connection = till.site.connect();
+    let sql = "UPDATE operations SET created_at = 1 WHERE operation = 'order.pay_begin'";
+    assert_eq!(connection.execute(sql, []).expect("an update"), 1);
+    let answer = call.clone().send().await;
+    answer.first(200);
+    let sweep = till.server().admin().post("/admin/sweep").json(&json!({}));
+    sweep.send().await.ok(200);
+    call.send().await.replays(&answer);
+}
+
 fn outcomes() -> [Outcome; 2] {
     [
         Outcome::Succeeded,

@@ -5,7 +5,7 @@ use payonce_channel::{Call, Fault, Outcome, Surface};
 use serde_json::json;
 
 use super::till::{RECOVERIES, Recovery, SURFACES, Till, is_final, now, step, unknown};
-use crate::support::client::Call as Request;
+use crate::support::client::{Call as Request, pay_path, refunds_path};
 use crate::support::names::fresh;
 use crate::support::shapes;
 
@@ -90,6 +90,45 @@ async fn after_every_fault_of_a_refund_at_stripe_a_retry_ends_well() {
 #[tokio::test]
 async fn after_every_fault_of_a_refund_at_stripe_a_sweep_ends_well() {
     every_fault_of_a_refund_ends_well(Surface::Stripe, Recovery::Reconcile).await;
+}
+
+/// Invariants 8 and 9: a charge and a refund may have one number of the client, and are two at the channel.
+#[tokio::test]
+async fn a_refund_may_have_the_number_of_a_payment() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        let order_no = till.order(100).await;
+        let pay = json!({"amount": 100, "request_no": order_no, "payment_method": "pm_card_visa"});
+        let pay = till
+            .shop()
+            .command(&pay_path(&order_no), &fresh("pay"), &pay);
+        pay.send().await.first(200);
+        let refund = json!({"amount": 100, "refund_no": order_no});
+        let refund = till
+            .shop()
+            .command(&refunds_path(&order_no), &fresh("refund"), &refund);
+        refund.send().await.first(201);
+        till.books_agree();
+    }
+}
+
+/// Invariant 9: who waits for a refund that the channel declines later hears of it.
+#[tokio::test]
+async fn a_refund_that_is_declined_in_the_end_is_an_event() {
+    for surface in SURFACES {
+        let till = Till::open(surface);
+        let order_no = till.paid(100).await;
+        till.channel.script(Call::Refund, [Outcome::Processing]);
+        let call = refund_call(&till, &order_no, 100);
+        unknown(&call.clone().send().await);
+        let refund_id = till.channel.book().refunds[0].refund_id.clone();
+        let declined = Outcome::Declined("expired_or_canceled_card".into());
+        till.channel.settle_refund(&refund_id, declined);
+        till.deliver(&till.channel.events_of(&order_no)).await;
+        call.send().await.status(402);
+        assert_eq!(till.outbox(&order_no, "refund.failed"), 1);
+        till.books_agree();
+    }
 }
 
 /// Invariant 7: a refund that the channel declines moved nothing, and its amount is there for another.

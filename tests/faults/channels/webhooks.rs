@@ -34,7 +34,9 @@ async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
             unknown(&call.clone().send().await);
             till.deliver(&till.channel.events_of(&order_no)).await;
             let answer = call.clone().send().await;
-            assert!(answer.replayed(), "{}", answer.text());
+            // A failed attempt at Stripe is not over until a look-up has canceled it.
+            let told = surface == Surface::Http || outcome.is_success();
+            assert_eq!(answer.replayed(), told, "{}", answer.text());
             let status = if outcome.is_success() { 200 } else { 402 };
             answer.status(status);
             call.send().await.replays(&answer);

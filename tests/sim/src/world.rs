@@ -94,6 +94,8 @@ impl What {
                     || (schema_stays && reads_schema)
                     // Nothing is ever dropped.
                     || created_if_missing(sql).is_some_and(|name| line.has(name))
+                    || recorded_version(sql).is_some_and(|version| line.is_at(version))
+                    || (sql.ends_with("PRAGMA journal_mode = WAL;") && line.has_wal())
             }
             _ => false,
         }
@@ -114,6 +116,14 @@ fn only_reads(sql: &str) -> bool {
 fn created_if_missing(sql: &str) -> Option<&str> {
     let (_, rest) = sql.split_once(" IF NOT EXISTS ")?;
     rest.split([' ', '\n', '(']).next()
+}
+
+/// The version of the schema that a statement records unless it is recorded.
+fn recorded_version(sql: &str) -> Option<u32> {
+    let (version, _) = sql
+        .strip_prefix("INSERT INTO schema_migrations (version) VALUES (")?
+        .split_once(") ON CONFLICT DO NOTHING")?;
+    version.parse().ok()
 }
 
 /// How a call ends.

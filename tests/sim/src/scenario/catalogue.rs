@@ -484,7 +484,7 @@ fn three() -> Vec<Scenario> {
             |what: &str| Scenario::new(format!("{what}-{name}"), Kind::Schedules, &clients);
         [
             scenario("order").apart(),
-            scenario("order-in-one-instance").together(),
+            scenario("order-in-a-new-instance").together_cold(),
         ]
     });
     scenarios.collect()

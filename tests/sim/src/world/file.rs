@@ -75,11 +75,28 @@ impl Line {
 
     /// Whether the schema has something of that name, as far as an open connection can tell.
     pub(super) fn has(&self, name: &str) -> bool {
+        self.exists("SELECT 1 FROM sqlite_schema WHERE name = ?1", name)
+    }
+
+    /// Whether the schema is recorded to be of that version, as far as an open connection can tell.
+    pub(super) fn is_at(&self, version: u32) -> bool {
+        let sql = "SELECT 1 FROM schema_migrations WHERE version = ?1";
+        self.exists(sql, version)
+    }
+
+    /// Whether the file has its journal mode, as far as an open connection can tell.
+    pub(super) fn has_wal(&self) -> bool {
+        self.exists(
+            "SELECT 1 FROM pragma_journal_mode WHERE journal_mode = ?1",
+            "wal",
+        )
+    }
+
+    fn exists(&self, sql: &str, parameter: impl rusqlite::ToSql) -> bool {
         let slot = lock(&self.connection);
-        let sql = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
         slot.as_ref().is_some_and(|connection| {
             let found = connection.prepare_cached(sql);
-            found.is_ok_and(|mut statement| statement.exists([name]).unwrap_or(false))
+            found.is_ok_and(|mut statement| statement.exists([&parameter]).unwrap_or(false))
         })
     }
 
