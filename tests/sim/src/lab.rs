@@ -10,7 +10,7 @@ use payonce_host::{App, Services};
 
 use crate::operations::{self, MERCHANTS};
 use crate::oracle::Oracle;
-use crate::run::{Chooser, Report, Run};
+use crate::run::{Audited, Chooser, Report, Run};
 use crate::scenario::{Outside, Scenario};
 use crate::stage::{Stage, Wire};
 use crate::world::{Entries, File, Shared};
@@ -43,6 +43,7 @@ pub struct Lab {
     services: Surroundings,
     directory: tempfile::TempDir,
     shop: Option<Stocked>,
+    audited: Audited,
 }
 
 /// A shop with its files in the lab.
@@ -103,6 +104,7 @@ impl Lab {
             app,
             services,
             shop: shop.transpose()?,
+            audited: Audited::new(),
             directory,
         })
     }
@@ -188,7 +190,8 @@ impl Lab {
         let world = Shared::new(Arc::clone(&file), entries, now);
         let stage = self.stage(scenario.outside, world.clone());
         let tokens = shop.map_or(&[][..], |shop| &shop.tokens);
-        let mut run = Run::new(scenario, stage, world, Oracle::new(file, scenario), tokens);
+        let oracle = Oracle::new(file, scenario);
+        let mut run = Run::new(scenario, stage, world, oracle, tokens, &mut self.audited);
         run.traced = traced;
         run.run(chooser)
     }

@@ -1,7 +1,7 @@
 //! One run: clients send their requests and repeat them until they have a final answer, while a
 //! [`Chooser`] decides what happens next wherever more than one thing can.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ pub trait Chooser {
     /// end the run. `state` is everything the rest of the run depends on.
     fn choose(&mut self, options: usize, state: &dyn Fn() -> Chain) -> Option<usize>;
 }
+
+/// What the database files held that were found in order: whether they were empty at first, and what has changed
+/// them since.
+pub type Audited = HashSet<(bool, Chain)>;
 
 /// What came of a run.
 #[derive(Debug, Default)]
@@ -84,6 +88,19 @@ pub enum Event {
     Crash(u8, Vec<(u32, Fate)>),
 }
 
+impl Event {
+    /// Where the instance is that it happens to.
+    fn slot(&self, world: &World) -> Option<u8> {
+        match self {
+            Self::Call(index, _) | Self::Effect(index, _) | Self::Deliver(index) => {
+                Some(world.calls[*index].instance.slot)
+            }
+            Self::Crash(slot, _) => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
 /// What becomes of a call when its instance dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -108,6 +125,9 @@ pub struct Run<'a> {
     report: Report,
     /// Whether nothing but the first option was chosen so far.
     calm: bool,
+    /// Whether the two clients have been the same so far, but for their names.
+    mirrored: bool,
+    audited: &'a mut Audited,
     /// Whether the report says what happens.
     pub traced: bool,
 }
@@ -120,6 +140,7 @@ impl<'a> Run<'a> {
         world: Shared,
         oracle: Oracle,
         tokens: &'a [String],
+        audited: &'a mut Audited,
     ) -> Self {
         Self {
             scenario,
@@ -131,6 +152,8 @@ impl<'a> Run<'a> {
             stage,
             report: Report::default(),
             calm: true,
+            mirrored: scenario.is_mirrored(),
+            audited,
             traced: false,
         }
     }
@@ -198,7 +221,15 @@ impl<'a> Run<'a> {
                 return Err(format!("the component trapped: {why}"));
             }
             self.answers()?;
-            let events = self.events();
+            let mut events = self.events();
+            if self.mirrored && events.len() > 1 {
+                let world = self.world.lock();
+                let first = self.scenario.clients[0].slot;
+                let is_second =
+                    |event: &Event| event.slot(&world).is_some_and(|slot| slot != first);
+                events.retain(|event| !is_second(event));
+                self.mirrored = false;
+            }
             let chosen = match events.len() {
                 0 => return self.settled(),
                 1 => Some(0),
@@ -611,7 +642,12 @@ impl<'a> Run<'a> {
             let world = self.world.lock();
             self.oracle.delivered(&world.received)?;
         }
-        self.oracle.finish(self.scenario, self.calm)
+        let contents = (self.scenario.empty, self.world.lock().database());
+        if self.calm || !self.audited.contains(&contents) {
+            self.oracle.audit(self.scenario, self.calm)?;
+            self.audited.insert(contents);
+        }
+        self.oracle.finish(self.scenario)
     }
 
     /// One reconcile sweep ends every payment, whoever gave up on it, and the channel tells of everything

@@ -178,6 +178,20 @@ impl fmt::Display for Scenario {
 }
 
 impl Scenario {
+    /// Whether it is two clients that differ in nothing but their keys and their instances: what happens to the
+    /// first may as well happen to the second.
+    pub fn is_mirrored(&self) -> bool {
+        let [first, second] = &self.clients[..] else {
+            return false;
+        };
+        let asks = |client: &Client| (client.request.path.clone(), client.request.body.clone());
+        let given = |client: &Client| matches!(client.key, Key::Given(_));
+        let manner = |client: &Client| (client.merchant, client.comes, client.once);
+        let alike = asks(first) == asks(second) && manner(first) == manner(second);
+        let named = first.key == second.key || given(first) && given(second);
+        self.any_order && first.slot != second.slot && alike && named
+    }
+
     /// Calls in the order in which they are made, and nothing goes wrong.
     fn new(name: impl Into<String>, kind: Kind, clients: &[Client]) -> Self {
         Self {

@@ -474,6 +474,11 @@ impl World {
         u8::try_from(versions).unwrap_or(u8::MAX)
     }
 
+    /// Everything that the database file depends on, besides what it was at first.
+    pub fn database(&self) -> Chain {
+        self.database
+    }
+
     /// Everything that what happens next can depend on.
     pub fn state(&self, state: &mut Chain) {
         state.add(&self.now());

@@ -62,7 +62,7 @@ fn alone(all: &mut Vec<Scenario>, name: &str, client: &Client) {
     );
     all.push(Scenario {
         shared_instance: true,
-        ..beside.crashes(1)
+        ..beside.crashes(1).without_orphans()
     });
     all.push(scenario("database-fault", Kind::DatabaseFaults).database_faults(1));
     all.push(scenario("database-two-faults", Kind::DatabaseFaults).database_faults(2));
