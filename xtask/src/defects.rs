@@ -186,7 +186,7 @@ pub const DEFECTS: &[Defect] = &[
         edits: &[(
             "src/domain/commands/pay_order.rs",
             "Operation::declined(self.operation(), given, Code::InsufficientFunds, detail)\n                .moving(order, order)",
-            "return Err(Problem::new(Code::InsufficientFunds, detail));",
+            "return Err(Problem::new(Code::InsufficientFunds, detail))",
         )],
         scenario: "crash-decline",
     },
