@@ -13,6 +13,7 @@ use crate::component::{PAYONCE, build_component};
 use crate::keys::{declares, parse_api_keys};
 use crate::python::ensure_schemathesis;
 use crate::sim::{self, SIM};
+use crate::soak::SOAK;
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
 use crate::workspace::{self, PROFILE};
@@ -92,7 +93,7 @@ fn everything(count: &mut Count) -> Result<(), String> {
     // below.
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
     count.run(cargo_test().args(["--package", HOST, "--package", SIM]))?;
-    count.run(cargo_test().args(["--package", "payonce-channel"]))?;
+    count.run(cargo_test().args(["--package", "payonce-channel", "--package", SOAK]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");
