@@ -216,7 +216,7 @@ impl Program {
 async fn keep(stderr: impl AsyncRead + Unpin, log: Arc<Mutex<File>>) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if !line.contains(r#"{"method":"#) {
+        if !line.is_empty() && !line.contains(r#"{"method":"#) {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             writeln!(log, "{line}").ok();
         }

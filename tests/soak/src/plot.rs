@@ -115,12 +115,17 @@ where
         .x_label_area_size(30)
         .y_label_area_size(60)
         .build_cartesian_2d(0.0..end, 0.0..top)?;
-    chart.configure_mesh().x_desc("seconds").draw()?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc("seconds")
+        .draw()?;
     let kills = intervals
         .iter()
         .filter(|interval| interval.sample.kills > 0)
         .map(|interval| interval.at.as_secs_f64());
-    chart.draw_series(kills.map(|at| PathElement::new([(at, 0.0), (at, top)], BLACK.mix(0.2))))?;
+    chart.draw_series(kills.map(|at| PathElement::new([(at, 0.0), (at, top)], BLACK.mix(0.4))))?;
     for ((name, value), color) in lines.iter().zip(COLORS) {
         let points = intervals
             .iter()
