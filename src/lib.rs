@@ -34,6 +34,7 @@ pub mod delivery;
 pub mod domain;
 pub mod http;
 pub mod idempotency;
+mod mac;
 mod outbound;
 mod pace;
 pub mod runtime;

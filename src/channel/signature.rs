@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::Mac;
 
 use crate::domain::{Code, Problem, Timestamp};
-use crate::outbound::mac;
+use crate::mac::mac;
 
 /// How far the time of an event may be from now, seconds.
 const TOLERANCE_SECONDS: u64 = 300;
