@@ -32,6 +32,8 @@ pub mod channel;
 pub mod config;
 pub mod delivery;
 pub mod domain;
+#[cfg(test)]
+mod hostile;
 pub mod http;
 pub mod idempotency;
 mod mac;

@@ -109,7 +109,10 @@ pub(super) fn record_key(merchant: &Identifier, key: &IdempotencyKey) -> String 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{hostile, text};
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_garbage_is_none() {
@@ -183,5 +186,50 @@ mod tests {
         };
         assert_ne!(key("a", "k"), key("b", "k"));
         assert_ne!(key("a", "bk"), key("ab", "k"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_read_as_it_was_written(record in record()) {
+            prop_assert_eq!(Record::parse(&record.to_bytes()), Some(record));
+        }
+
+        #[test]
+        fn a_hostile_record_is_plausible_or_none(
+            bytes in hostile(record().prop_map(|record| record.to_bytes())),
+            now in any::<i64>(),
+            retention_ms in any::<i64>(),
+        ) {
+            if let Some(record) = Record::parse(&bytes) {
+                _ = record.expiry(Timestamp::from_millis(now), retention_ms);
+                if let Record::Response { answer, .. } = record {
+                    prop_assert!(matches!(answer.status, 200..=299 | 402));
+                    let location = answer.location.unwrap_or_default();
+                    prop_assert!(http::HeaderValue::from_str(&location).is_ok());
+                }
+            }
+        }
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let status = prop_oneof![200u16..300, Just(402)];
+        let location = proptest::option::of("/[!-~]{0,40}");
+        let answer = (status, location, text()).prop_map(|(status, location, body)| Answer {
+            status,
+            location,
+            body,
+        });
+        prop_oneof![
+            (text(), answer, any::<i64>()).prop_map(|(fingerprint, answer, stored_at)| {
+                Record::response(fingerprint, answer, Timestamp::from_millis(stored_at))
+            }),
+            (any::<u128>(), text(), any::<i64>()).prop_map(|(owner, fingerprint, lease_until)| {
+                Record::Claim(Claim {
+                    owner: Uuid::from_u128(owner),
+                    fingerprint,
+                    lease_until,
+                })
+            }),
+        ]
     }
 }

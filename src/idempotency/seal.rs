@@ -62,7 +62,11 @@ fn over(mac: &Hmac<Sha256>, name: &str, record: &[u8]) -> Hmac<Sha256> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{damaged, text};
 
     const NAME: &str = "payonce:1:a";
     const RECORD: &[u8] = br#"{"answer":"a.b"}"#;
@@ -122,5 +126,35 @@ mod tests {
         assert_eq!(none.close(NAME, RECORD), None);
         let entry = seal(&[""]).close(NAME, RECORD).unwrap();
         assert_eq!(none.open(NAME, &entry), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_comes_out_as_it_went_in(
+            secret in vec(any::<u8>(), 0..100), name in text(), record in vec(any::<u8>(), 0..300),
+        ) {
+            let seal = Seal::new(&[secret]);
+            let entry = seal.close(&name, &record).unwrap();
+            prop_assert_eq!(seal.open(&name, &entry), Some(record.as_slice()));
+        }
+
+        #[test]
+        fn a_damaged_entry_is_none((entry, damaged) in damaged(entry())) {
+            let opened = seal(&["secret"]).open(NAME, &damaged).is_some();
+            prop_assert_eq!(opened, damaged == entry);
+        }
+
+        #[test]
+        fn a_hostile_entry_is_none(entry in vec(any::<u8>(), 0..300), record in vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(seal(&["secret"]).open(NAME, &entry), None);
+            let tag = URL_SAFE_NO_PAD.encode(&entry);
+            let entry = [format!("2.{tag}.").as_bytes(), record.as_slice()].concat();
+            prop_assert_eq!(seal(&["secret"]).open(NAME, &entry), None);
+        }
+    }
+
+    fn entry() -> impl Strategy<Value = Vec<u8>> {
+        let record = vec(any::<u8>(), 0..100);
+        record.prop_map(|record| seal(&["secret"]).close(NAME, &record).unwrap())
     }
 }

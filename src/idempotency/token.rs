@@ -73,7 +73,11 @@ fn over(secret: &[u8], merchant: &Identifier, payload: &[u8]) -> Hmac<Sha256> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{damaged, identifier};
 
     fn merchant(name: &str) -> Identifier {
         name.to_owned().try_into().unwrap()
@@ -129,5 +133,39 @@ mod tests {
             let cut = &token[..length];
             assert_eq!(verified(&["secret"], "shop", cut), Err(TokenError));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_says_what_it_was_issued_with(
+            secret in vec(any::<u8>(), 0..100),
+            merchant in identifier(),
+            id in any::<u128>(),
+            seconds in -9_000_000_000_000i64..9_000_000_000_000,
+        ) {
+            let id = Uuid::from_u128(id);
+            let token = SubmitToken::issue(&secret, &merchant, id, at(seconds));
+            let expected = SubmitToken { id, expires_at: at(seconds) };
+            prop_assert_eq!(SubmitToken::verify(&[secret], &merchant, &token), Ok(expected));
+        }
+
+        #[test]
+        fn a_damaged_token_is_refused((token, damaged) in damaged(token())) {
+            let presented = String::from_utf8_lossy(&damaged);
+            let same = presented == token;
+            prop_assert_eq!(verified(&["secret"], "shop", &presented).is_ok(), same);
+        }
+    }
+
+    fn token() -> impl Strategy<Value = String> {
+        any::<(u128, i64)>().prop_map(|(id, millis)| {
+            let expires_at = Timestamp::from_millis(millis);
+            SubmitToken::issue(
+                b"secret",
+                &merchant("shop"),
+                Uuid::from_u128(id),
+                expires_at,
+            )
+        })
     }
 }
