@@ -268,6 +268,37 @@ mod tests {
     }
 
     #[test]
+    fn the_tests_that_the_threat_model_names_exist() {
+        let root = workspace::root();
+        let mut sources = String::new();
+        for folder in ["src", "tests", "host"] {
+            read_sources(&root.join(folder), &mut sources);
+        }
+        let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+        let (_, threats) = page.split_once("\n## Requests\n").unwrap();
+        let mut named = 0;
+        for row in threats.lines().filter(|line| line.starts_with("| ")) {
+            let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+            for test in tests.split('`').skip(1).step_by(2) {
+                assert!(sources.contains(&format!("fn {test}(")), "{test}");
+                named += 1;
+            }
+        }
+        assert!(named > 50, "{named}");
+    }
+
+    fn read_sources(folder: &std::path::Path, sources: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read_sources(&path, sources);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
     fn results_are_summed_and_other_lines_ignored() {
         let mut count = Count::default();
         count.add("running 3 tests");
