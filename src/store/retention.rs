@@ -17,6 +17,16 @@ pub struct Expired {
     pub events: i64,
 }
 
+/// The first `?2` rows of the journal whose answers can be past their retention, which ends at `?1`. What is under
+/// way (102) has no answer to forget yet, and what a channel has ended since then has a young one.
+///
+/// Rows lie in the order in which they were appended, which is that of their times but for the difference of
+/// clocks. So this needs no index, which every operation would have to pay for.
+const FIRST_ANSWERED: &str = "SELECT rowid, created_at FROM operations AS o WHERE response_status <> 102 \
+     AND NOT EXISTS (SELECT 1 FROM channel_calls AS c \
+       WHERE c.subject_id = o.subject_id AND c.settled_at >= ?1) \
+     ORDER BY rowid LIMIT ?2";
+
 /// Retires up to `limit` rows of the journal that are older than `before`; returns how many. Their keys
 /// stay used (invariant 2).
 pub async fn retire_operations(
@@ -24,17 +34,12 @@ pub async fn retire_operations(
     before: Timestamp,
     limit: u32,
 ) -> Result<u32, DatabaseError> {
-    // Rows lie in the order in which they were appended, which is that of their times but for the
-    // difference of clocks. So this needs no index, which every operation would have to pay for. What is under
-    // way (102) has no answer to forget yet, and what a channel has ended meanwhile has a young one.
-    let statement = "DELETE FROM operations WHERE rowid IN ( \
-           SELECT rowid FROM (SELECT rowid, created_at FROM operations AS o WHERE response_status <> 102 \
-             AND NOT EXISTS (SELECT 1 FROM channel_calls AS c \
-               WHERE c.subject_id = o.subject_id AND c.settled_at >= ?1) \
-             ORDER BY rowid LIMIT ?2) \
-           WHERE created_at < ?1) \
-         RETURNING 1";
-    count_of(database, statement, before, limit).await
+    let statement = format!(
+        "DELETE FROM operations WHERE rowid IN ( \
+           SELECT rowid FROM ({FIRST_ANSWERED}) WHERE created_at < ?1) \
+         RETURNING 1"
+    );
+    count_of(database, &statement, before, limit).await
 }
 
 /// Keeps the time before which rows may be gone, before the first of them goes: whoever misses one later
@@ -75,14 +80,14 @@ pub async fn forget_heard(
 
 /// Counts what is older than `before`.
 pub async fn expired(database: &Database, before: Timestamp) -> Result<Expired, DatabaseError> {
-    let statement = "SELECT \
-         (SELECT count(*) FROM (SELECT created_at FROM operations WHERE response_status <> 102 \
-            ORDER BY rowid LIMIT ?2) \
-          WHERE created_at < ?1), \
+    let statement = format!(
+        "SELECT \
+         (SELECT count(*) FROM ({FIRST_ANSWERED}) WHERE created_at < ?1), \
          (SELECT count(*) FROM (SELECT 1 FROM deliveries \
-          WHERE state = 'sent' AND state <> 'pending' AND settled_at < ?1 LIMIT ?2))";
+          WHERE state = 'sent' AND state <> 'pending' AND settled_at < ?1 LIMIT ?2))"
+    );
     let parameters = [before.as_millis().into(), MOST_COUNTED.into()];
-    let rows = database.execute(statement, parameters).await?;
+    let rows = database.execute(statement.as_str(), parameters).await?;
     let row = &mut Row::only(&rows)?;
     Ok(Expired {
         journal_rows: row.integer()?,
