@@ -15,10 +15,7 @@ async fn two_reconcilers_and_a_retry_finish_each_payment_once() {
         for lost in [Fault::Refuse, Fault::Drop] {
             let mut payments = Vec::new();
             for _ in 0..5 {
-                let order_no = till.order(100).await;
-                let call = till.pay_call(&order_no, 100);
-                till.channel.script(Call::Charge, [lost]);
-                unknown(&call.clone().send().await);
+                let (order_no, call) = till.unanswered(lost).await;
                 payments.push((order_no, call));
             }
             till.expire_leases();
@@ -47,9 +44,7 @@ async fn a_bounded_sweep_leaves_the_rest_to_the_next() {
         let till = Till::open(surface);
         let mut order_nos = Vec::new();
         for _ in 0..5 {
-            let order_no = till.order(100).await;
-            till.channel.script(Call::Charge, [Fault::Drop]);
-            unknown(&till.pay_call(&order_no, 100).send().await);
+            let (order_no, _) = till.unanswered(Fault::Drop).await;
             order_nos.push(order_no);
         }
         till.expire_leases();

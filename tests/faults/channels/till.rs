@@ -19,6 +19,14 @@ pub const SURFACES: [Surface; 2] = [Surface::Http, Surface::Stripe];
 
 const CHANNEL_KEY: &str = "channelkey-71d0c2f94a";
 
+/// How a charge can end.
+pub fn outcomes() -> [Outcome; 2] {
+    [
+        Outcome::Succeeded,
+        Outcome::Declined("card_declined".into()),
+    ]
+}
+
 /// How a payment whose answer was lost gets its final one.
 #[derive(Clone, Copy, Debug)]
 pub enum Recovery {
@@ -139,6 +147,15 @@ impl Till {
         let order_no = self.order(amount).await;
         self.pay_call(&order_no, amount).send().await.first(200);
         order_no
+    }
+
+    /// An order, and the call that pays it with a card and was answered that nobody knows yet.
+    pub async fn unanswered(&self, step: impl Into<Step>) -> (String, Call) {
+        let order_no = self.order(100).await;
+        let call = self.pay_call(&order_no, 100);
+        self.channel.script(ChannelCall::Charge, [step]);
+        unknown(&call.clone().send().await);
+        (order_no, call)
     }
 
     /// An order whose first attempt the channel has declined.

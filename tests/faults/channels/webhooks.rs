@@ -4,7 +4,7 @@ use futures::future::{join, join_all};
 use payonce_channel::{Call, Event, Fault, Manner, Outcome, Surface};
 use serde_json::json;
 
-use super::till::{SURFACES, Till, unknown};
+use super::till::{SURFACES, Till, outcomes, step, unknown};
 use crate::support::names::fresh;
 use crate::support::receiver::SECRET;
 use crate::support::wait::eventually;
@@ -23,15 +23,8 @@ fn ending(till: &Till, order_no: &str) -> Event {
 async fn a_webhook_finishes_a_payment_whose_answer_was_lost() {
     for surface in SURFACES {
         let till = Till::open(surface);
-        for outcome in [
-            Outcome::Succeeded,
-            Outcome::Declined("card_declined".into()),
-        ] {
-            let order_no = till.order(100).await;
-            let call = till.pay_call(&order_no, 100);
-            let step = super::till::step(&outcome, Fault::Drop);
-            till.channel.script(Call::Charge, [step]);
-            unknown(&call.clone().send().await);
+        for outcome in outcomes() {
+            let (order_no, call) = till.unanswered(step(&outcome, Fault::Drop)).await;
             till.deliver(&till.channel.events_of(&order_no)).await;
             let answer = call.clone().send().await;
             // A failed attempt at Stripe is not over until a look-up has canceled it.
@@ -99,10 +92,7 @@ async fn everybody_who_can_finish_a_payment_at_the_same_moment_finishes_it_once(
     for surface in SURFACES {
         let till = Till::open(surface);
         for _ in 0..10 {
-            let order_no = till.order(100).await;
-            let call = till.pay_call(&order_no, 100);
-            till.channel.script(Call::Charge, [Fault::Drop]);
-            unknown(&call.clone().send().await);
+            let (order_no, call) = till.unanswered(Fault::Drop).await;
             till.expire_leases();
             let event = ending(&till, &order_no);
             let events = join_all((0..2).map(|_| till.channel.deliver(&event, Manner::Proper)));
@@ -294,9 +284,7 @@ async fn every_answer_to_an_event_is_as_documented() {
     let tills = SURFACES.map(Till::open);
     for (till, surface) in tills.iter().zip(SURFACES) {
         let name = surface.name();
-        let order_no = till.order(100).await;
-        till.channel.script(Call::Charge, [Fault::Drop]);
-        unknown(&till.pay_call(&order_no, 100).send().await);
+        let (order_no, _) = till.unanswered(Fault::Drop).await;
         let event = ending(till, &order_no);
         let unsigned = send(till, name, &event, false).await;
         unsigned.problem(400, "signature_invalid");
@@ -346,15 +334,8 @@ async fn events_under_either_of_two_secrets_are_taken() {
 async fn an_event_of_another_amount_or_currency_settles_nothing() {
     for surface in SURFACES {
         let till = Till::open(surface);
-        for outcome in [
-            Outcome::Succeeded,
-            Outcome::Declined("card_declined".into()),
-        ] {
-            let order_no = till.order(100).await;
-            let call = till.pay_call(&order_no, 100);
-            let step = super::till::step(&outcome, Fault::Drop);
-            till.channel.script(Call::Charge, [step]);
-            unknown(&call.clone().send().await);
+        for outcome in outcomes() {
+            let (order_no, call) = till.unanswered(step(&outcome, Fault::Drop)).await;
             let event = ending(&till, &order_no);
             for (name, value) in [
                 ("amount", json!(101)),
