@@ -87,7 +87,9 @@ pub struct Row {
 /// The journal, oldest first.
 pub fn journal(database: &Connection) -> rusqlite::Result<Vec<Row>> {
     let sql = "SELECT merchant_id, idempotency_key, operation, outcome, coalesce(order_no, ''), \
-               coalesce(subject_id, ''), coalesce(reference, ''), coalesce(amount, 0), to_status IS NOT NULL, response_status, response_location, response_body FROM operations ORDER BY rowid";
+               coalesce(subject_id, ''), coalesce(reference, ''), coalesce(amount, 0), \
+               to_status IS NOT NULL, response_status, response_location, response_body \
+               FROM operations ORDER BY rowid";
     let mut statement = database.prepare_cached(sql)?;
     let rows = statement.query_map([], |row| {
         Ok(Row {
@@ -137,6 +139,17 @@ impl Order {
         self.status = to.to_owned();
         self.version += 1;
         may
+    }
+
+    /// Gives money back; whether that may be.
+    fn refund(&mut self, amount: i64) -> bool {
+        self.refunded += amount;
+        let rest = self.amount - self.refunded;
+        let to = match rest {
+            0 => "refunded".to_owned(),
+            _ => self.status.clone(),
+        };
+        self.go(REFUNDABLE, &to) && rest >= 0
     }
 }
 
@@ -239,9 +252,7 @@ impl Books {
                 }
             }
             "order.pay_begin" => {
-                let order = self
-                    .orders
-                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let order = self.order_of(row);
                 let begins = order.is_some_and(|order| {
                     order.go(&["pending", "failed"], "processing") && order.amount == row.amount
                 });
@@ -278,9 +289,7 @@ impl Books {
                 self.book(row, "unclaimed", row.amount);
             }
             "order.refund_begin" => {
-                let order = self
-                    .orders
-                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let order = self.order_of(row);
                 let begins = order.is_some_and(|order| {
                     order.refunding += row.amount;
                     REFUNDABLE.contains(&order.status.as_str())
@@ -310,20 +319,10 @@ impl Books {
                     self.book(row, "unclaimed", -row.amount);
                     return Ok(());
                 }
-                let order = self
-                    .orders
-                    .get_mut(&(row.merchant.clone(), row.order_no.clone()));
+                let order = self.order_of(row);
                 let right = order.is_some_and(|order| {
                     order.refunding -= row.amount;
-                    if !row.applied {
-                        return true;
-                    }
-                    order.refunded += row.amount;
-                    let to = match order.amount - order.refunded {
-                        0 => "refunded".to_owned(),
-                        _ => order.status.clone(),
-                    };
-                    order.go(REFUNDABLE, &to)
+                    !row.applied || order.refund(row.amount)
                 });
                 if !right {
                     return wrong("refunded what cannot be refunded");
@@ -336,13 +335,7 @@ impl Books {
                 let Some(order) = self.orders.get_mut(&named("order_no")) else {
                     return wrong("refunded an order that does not exist");
                 };
-                order.refunded += number("amount");
-                let rest = order.amount - order.refunded;
-                let to = match rest {
-                    0 => "refunded".to_owned(),
-                    _ => order.status.clone(),
-                };
-                if !order.go(REFUNDABLE, &to) || rest < 0 || row.status != 201 {
+                if !order.refund(number("amount")) || row.status != 201 {
                     return wrong("refunded what cannot be refunded");
                 }
                 let account = (
@@ -393,8 +386,7 @@ impl Books {
 
     fn fulfil(&mut self, row: &Row, body: &Value, what: Fulfilment) -> Result<(), String> {
         let (from, to) = what.moves();
-        let named = (row.merchant.clone(), row.order_no.clone());
-        let order = self.orders.get_mut(&named);
+        let order = self.order_of(row);
         let right = order.is_some_and(|order| {
             order.go(from, to)
                 && body["status"].as_str() == Some(to)
@@ -407,6 +399,11 @@ impl Books {
                 row.operation, row.status, row.body
             )),
         }
+    }
+
+    fn order_of(&mut self, row: &Row) -> Option<&mut Order> {
+        let named = (row.merchant.clone(), row.order_no.clone());
+        self.orders.get_mut(&named)
     }
 
     fn book(&mut self, row: &Row, account: &str, amount: i64) {

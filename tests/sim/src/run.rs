@@ -1,6 +1,9 @@
 //! One run: clients send their requests and repeat them until they have a final answer, while a
 //! [`Chooser`] decides what happens next wherever more than one thing can.
 
+mod close;
+mod moves;
+
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,15 +11,15 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::channel::oneshot;
 use futures::future::FutureExt as _;
-use http::Method;
 use payonce_channel::Outcome;
 
+pub use self::moves::{Event, Fate};
 use crate::operations::{self, Key, MERCHANTS, Request};
 use crate::oracle::Oracle;
-use crate::scenario::{Comes, Limits, Outside, Scenario, StoreMode};
+use crate::scenario::{Limits, Scenario};
 use crate::stage::{Answer, MOST_EVENTS, Pending, Stage, Wire};
 use crate::trace::describe;
-use crate::world::{Call, Chain, Effect, InstanceId, Shared, Sleeper, Trouble, What, World};
+use crate::world::{Call, Chain, Effect, Shared, Sleeper, What};
 
 /// How often a client sends its request before it calls it stuck.
 const MOST_ATTEMPTS: u8 = 25;
@@ -26,9 +29,6 @@ pub const LEAP: Duration = Duration::from_secs(4);
 
 /// What the channel signs its webhooks with.
 pub const CHANNEL_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
-
-/// How often what is due is dispatched at the end, until nothing is.
-const MOST_DISPATCHES: usize = 14;
 
 /// Decides what happens next.
 pub trait Chooser {
@@ -63,53 +63,6 @@ struct State {
     /// Its last answer, `None` where it gave up without one.
     answer: Option<Answer>,
     done: bool,
-}
-
-/// Something that can happen.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A client sends its request.
-    Send(usize),
-    /// A call takes effect, and its instance hears of it.
-    Call(usize, Effect),
-    /// A call takes effect.
-    Effect(usize, Effect),
-    /// An instance hears of a call that has taken effect.
-    Deliver(usize),
-    /// Whoever sleeps for the shortest wakes up.
-    Tick,
-    /// The channel gets the money of a charge that it has declined.
-    Reversal,
-    /// Time passes while calls are on their way.
-    Leap,
-    /// The key-value store loses everything.
-    Wipe,
-    /// An instance dies. For each of its calls that have not taken effect: what becomes of it.
-    Crash(u8, Vec<(u32, Fate)>),
-}
-
-impl Event {
-    /// Where the instance is that it happens to.
-    fn slot(&self, world: &World) -> Option<u8> {
-        match self {
-            Self::Call(index, _) | Self::Effect(index, _) | Self::Deliver(index) => {
-                Some(world.calls[*index].instance.slot)
-            }
-            Self::Crash(slot, _) => Some(*slot),
-            _ => None,
-        }
-    }
-}
-
-/// What becomes of a call when its instance dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It never takes effect.
-    Dropped,
-    /// It has taken effect.
-    Done,
-    /// It is still on its way.
-    Orphaned,
 }
 
 /// A run in progress.
@@ -361,148 +314,6 @@ impl<'a> Run<'a> {
         wire
     }
 
-    /// Everything that can happen now; the first is what would without any trouble.
-    fn events(&self) -> Vec<Event> {
-        let unsent = |index: &usize| {
-            self.clients[*index].attempts == 0 && self.is_time(self.scenario.clients[*index].comes)
-        };
-        let unsent: Vec<usize> = (0..self.clients.len()).filter(unsent).collect();
-        if !self.scenario.shared_instance
-            && let Some(index) = unsent.first()
-        {
-            return vec![Event::Send(*index)];
-        }
-        let world = self.world.lock();
-        let ready = |index: &usize| !world.calls[*index].is_orphan();
-        let mut calls: Vec<usize> = (0..world.calls.len()).filter(ready).collect();
-        let waiting = !calls.is_empty();
-        if !self.scenario.any_order {
-            calls.truncate(1);
-        }
-        let step = |index: usize, effect| match (&world.calls[index].answer, self.scenario.split) {
-            (Some(_), _) => Event::Deliver(index),
-            (None, true) => Event::Effect(index, effect),
-            (None, false) => Event::Call(index, effect),
-        };
-        let usual = |index| self.usual(&world, index);
-        // What nobody else can tell has no order.
-        let private = |index: &&usize| {
-            let call = &world.calls[**index];
-            call.answer.is_none()
-                && call.what.is_private(!self.scenario.empty)
-                && self.troubles(&world, &call.what).is_empty()
-        };
-        if self.scenario.any_order
-            && let Some(index) = calls.iter().find(private)
-        {
-            return vec![step(*index, usual(*index))];
-        }
-        let mut events: Vec<Event> = unsent.into_iter().map(Event::Send).collect();
-        events.extend(calls.iter().map(|index| step(*index, usual(*index))));
-        let sleeps = world.next_timer().is_some();
-        if sleeps && (!waiting || self.limits.early_timers > 0) {
-            events.push(Event::Tick);
-        }
-        let orphans = (0..world.calls.len()).filter(|index| world.calls[*index].is_orphan());
-        events.extend(orphans.map(|index| Event::Effect(index, Effect::Good)));
-        if self.limits.reversals > 0 && world.declined_charge().is_some() {
-            events.push(Event::Reversal);
-        }
-        if waiting && self.limits.leaps > 0 {
-            events.push(Event::Leap);
-        }
-        for index in calls {
-            let call = &world.calls[index];
-            if call.answer.is_none() {
-                let effects = self.troubles(&world, &call.what);
-                events.extend(effects.into_iter().map(|effect| step(index, effect)));
-            }
-        }
-        if waiting && self.limits.store_faults > 0 && world.has_entries() {
-            events.push(Event::Wipe);
-        }
-        if self.limits.crashes > 0 {
-            for slot in &self.stage.slots {
-                events.extend(crashes(&world, slot.id, self.scenario.orphans));
-            }
-        }
-        events
-    }
-
-    /// Whether the time has come for a client that has not sent its request.
-    fn is_time(&self, comes: Comes) -> bool {
-        match comes {
-            Comes::AtOnce => true,
-            Comes::After(other) => self.clients[other].done,
-            Comes::OnEvent(index) => index < self.world.lock().channel.events().len(),
-            Comes::WhenDue => {
-                let now = self.world.lock().millis();
-                self.oracle.is_due(now)
-            }
-        }
-    }
-
-    /// How a call takes effect where nothing is wrong but what is wrong all the time.
-    fn usual(&self, world: &World, index: usize) -> Effect {
-        let what = &world.calls[index].what;
-        match (self.scenario.store, what) {
-            (StoreMode::Good, _) | (_, What::Sql(..) | What::Deliver(_) | What::Channel(_)) => {
-                Effect::Good
-            }
-            (StoreMode::Down, _) => Effect::Fails(Trouble::Store),
-            (StoreMode::Forgets, What::Set(..)) => Effect::Lost,
-            (StoreMode::Lags, What::Get(_) | What::Exists(_)) => Effect::Stale(1),
-            (StoreMode::Garbage, What::Get(_)) => Effect::Garbage,
-            _ => Effect::Good,
-        }
-    }
-
-    /// The ways in which a call can go wrong, within what is left of the limits.
-    fn troubles(&self, world: &World, what: &What) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if what.is_key_value() {
-            if self.limits.store_faults == 0 {
-                return effects;
-            }
-            effects.push(Effect::Fails(Trouble::Store));
-            match what {
-                What::Get(key) => {
-                    effects.push(Effect::Garbage);
-                    effects.extend((1..=world.versions(key)).map(Effect::Stale));
-                }
-                What::Set(..) | What::Delete(_) => {
-                    effects.push(Effect::FailsAfter(Trouble::Store));
-                    effects.push(Effect::Lost);
-                }
-                _ => {}
-            }
-        } else if what.is_outbound() {
-            if self.limits.network_faults == 0 {
-                return effects;
-            }
-            effects.extend([
-                Effect::Fails(Trouble::Network),
-                Effect::FailsAfter(Trouble::Network),
-                Effect::Refused,
-            ]);
-            if let What::Channel(request) = what {
-                effects.extend([Effect::RefusedAfter, Effect::Garbage]);
-                if self.scenario.orphans {
-                    effects.push(Effect::Hangs);
-                }
-                if request.method() == Method::POST {
-                    effects.extend([Effect::Declined, Effect::Processed]);
-                }
-            }
-        } else if self.limits.database_faults > 0 {
-            effects.extend([Trouble::Busy, Trouble::Full, Trouble::Io].map(Effect::Fails));
-            if what.writes_database() {
-                effects.push(Effect::FailsAfter(Trouble::Io));
-            }
-        }
-        effects
-    }
-
     /// Lets something happen.
     fn happen(&mut self, event: &Event) -> Result<(), String> {
         if self.traced {
@@ -593,119 +404,6 @@ impl<'a> Run<'a> {
         *limit = limit.saturating_sub(1);
     }
 
-    /// Ends a run that came to its end: asks everything once more, and audits the files.
-    fn close(&mut self) -> Result<(), String> {
-        for slot in 0..self.stage.slots.len() {
-            let id = self.stage.slots[slot].id;
-            self.world.lock().forget(id, |_| false);
-            self.stage.kill(u8::try_from(slot).unwrap_or(u8::MAX));
-        }
-        let witness = u8::try_from(self.stage.slots.len()).unwrap_or(u8::MAX);
-        if self.scenario.outside == Outside::Channel {
-            self.close_channel(witness)?;
-        }
-        self.trace(|| "everybody asks once more, in a new instance".to_owned());
-        for index in 0..self.clients.len() {
-            let client = &self.scenario.clients[index];
-            let answer = self.clients[index].answer.clone();
-            let recorded = |answer: &Answer| answer.is_final() && client.key.is_recorded();
-            let Some(answer) = answer.filter(recorded) else {
-                continue;
-            };
-            let wire = self.wire(client.merchant, &client.key, &client.request);
-            let again = self.ask(witness, wire)?;
-            self.trace(|| format!("client {index} gets {again}"));
-            self.oracle
-                .replayed(self.scenario, index, &answer, &again)?;
-            let other = match client.key {
-                Key::Event(_) => operations::pay_event("prober"),
-                _ => operations::deposit("prober", 1),
-            };
-            let wire = self.wire(client.merchant, &client.key, &other);
-            let reused = self.ask(witness, wire)?;
-            self.trace(|| {
-                format!("client {index}, with its key on another request, gets {reused}")
-            });
-            self.oracle.reused(self.scenario, index, &answer, &reused)?;
-        }
-        if self.scenario.outside == Outside::Receiver {
-            for _ in 0..MOST_DISPATCHES {
-                if self.oracle.undelivered()? == 0 {
-                    break;
-                }
-                // Longer than any pause and any lease.
-                self.world.lock().leap(Duration::from_secs(8 * 3600));
-                let wire = self.wire(0, &Key::Operator, &operations::dispatch());
-                let answer = self.ask(witness, wire)?;
-                self.trace(|| format!("a dispatcher gets {answer}"));
-            }
-            let world = self.world.lock();
-            self.oracle.delivered(&world.received)?;
-        }
-        let contents = (self.scenario.empty, self.world.lock().database());
-        if self.calm || !self.audited.contains(&contents) {
-            self.oracle.audit(self.scenario, self.calm)?;
-            self.audited.insert(contents);
-        }
-        self.oracle.finish(self.scenario)
-    }
-
-    /// One reconcile sweep ends every payment, whoever gave up on it, and the channel tells of everything
-    /// once more. Then a second sweep sends back what came too late.
-    fn close_channel(&mut self, witness: u8) -> Result<(), String> {
-        self.world.lock().end_what_is_processing();
-        self.reconcile(witness)?;
-        self.oracle.nothing_waits("charge")?;
-        for index in 0..self.clients.len() {
-            let client = &self.scenario.clients[index];
-            if !client.once || !client.key.is_recorded() {
-                continue;
-            }
-            let wire = self.wire(client.merchant, &client.key, &client.request);
-            self.oracle.sent(index);
-            let answer = self.ask(witness, wire)?;
-            self.trace(|| format!("client {index}, who had given up, gets {answer}"));
-            if answer.asks_to_retry() {
-                return Err(format!("invariant 9: client {index} gets {answer}"));
-            }
-            self.oracle.answered(self.scenario, index, &answer)?;
-            self.clients[index].answer = Some(answer);
-        }
-        let told = self.world.lock().channel.events().len();
-        for index in 0..told {
-            let wire = self.wire(0, &Key::Channel(index), &operations::webhook());
-            let answer = self.ask(witness, wire)?;
-            self.trace(|| format!("the channel tells of event {index} and gets {answer}"));
-            if answer.status != 200 {
-                return Err(format!("a webhook got {answer}"));
-            }
-        }
-        self.reconcile(witness)?;
-        self.oracle.nothing_waits("charge")?;
-        self.oracle.nothing_waits("refund")?;
-        let reversed = self.limits.reversals < self.scenario.limits.reversals;
-        let world = self.world.lock();
-        self.oracle.same_money(world.channel.book(), reversed)
-    }
-
-    fn reconcile(&mut self, witness: u8) -> Result<(), String> {
-        // Longer than any lease.
-        self.world.lock().leap(LEAP);
-        let wire = self.wire(0, &Key::Operator, &operations::reconcile());
-        let answer = self.ask(witness, wire)?;
-        self.trace(|| format!("the reconcile sweep gets {answer}"));
-        match answer.status {
-            200 => Ok(()),
-            _ => Err(format!("the reconcile sweep got {answer}")),
-        }
-    }
-
-    /// Sends a request and lets everything happen as it should.
-    fn ask(&mut self, slot: u8, wire: Wire) -> Result<Answer, String> {
-        let settled = self.stage.settle(slot, wire);
-        settled.map_err(|error| format!("invariant 9: asked again: {error:#}"))
-    }
-
     /// Everything that the rest of the run depends on.
     fn state(&self) -> Chain {
         let mut state = Chain::default();
@@ -733,33 +431,4 @@ impl<'a> Run<'a> {
             _ = writeln!(self.report.trace, "{now:>8} ms  {}", line());
         }
     }
-}
-
-/// The ways in which an instance can die with calls on their way.
-fn crashes(world: &World, id: InstanceId, orphans: bool) -> Vec<Event> {
-    let calls: Vec<_> = world.calls_of(id).collect();
-    if calls.is_empty() {
-        return Vec::new();
-    }
-    let mut ways: Vec<Vec<(u32, Fate)>> = vec![Vec::new()];
-    for call in calls.iter().filter(|call| call.answer.is_none()) {
-        let fates: &[Fate] = match &call.what {
-            // Whether they are done makes no difference.
-            What::Open | What::Get(_) | What::Exists(_) | What::Keys => &[Fate::Dropped],
-            What::Sql(..) if !call.what.writes_database() => &[Fate::Dropped],
-            _ if !orphans => &[Fate::Dropped, Fate::Done],
-            _ => &[Fate::Dropped, Fate::Done, Fate::Orphaned],
-        };
-        let longer = ways.iter().flat_map(|way| {
-            fates.iter().map(|fate| {
-                let mut way = way.clone();
-                way.push((call.number, *fate));
-                way
-            })
-        });
-        ways = longer.collect();
-    }
-    ways.into_iter()
-        .map(|fates| Event::Crash(id.slot, fates))
-        .collect()
 }

@@ -19,7 +19,7 @@ pub fn exhaustive() -> Vec<Scenario> {
     for (name, request, key) in operations::each() {
         let clients = [
             Client::new(&request, &key, 0),
-            Client::new(&pay("o2", 100), &Key::Given("beside"), 0),
+            given(pay("o2", 100), "beside"),
         ];
         let name = format!("order-with-payment-{name}");
         all.push(
@@ -34,6 +34,11 @@ pub fn exhaustive() -> Vec<Scenario> {
     all.extend(sweeps());
     all.extend(channel());
     all
+}
+
+/// A request with a key.
+fn given(request: Request, key: &'static str) -> Client {
+    Client::new(&request, &Key::Given(key), 0)
 }
 
 /// What happens to one client.
@@ -53,8 +58,7 @@ fn alone(all: &mut Vec<Scenario>, name: &str, client: &Client) {
             .crashes(2)
             .early_timers(slow),
     );
-    let other = Client::new(&deposit("poor", 3), &Key::Given("other"), 0);
-    let both = [client.clone(), other];
+    let both = [client.clone(), given(deposit("poor", 3), "other")];
     let beside = Scenario::new(
         format!("crash-beside-others-{name}"),
         Kind::CrashPoints,
@@ -223,7 +227,7 @@ fn races() -> Vec<(String, [Client; 2])> {
 
 /// Events on their way to a server: what the operation's instance sends by itself, and dispatchers.
 fn delivery() -> Vec<Scenario> {
-    let paying = Client::new(&pay("o1", 100), &Key::Given("k"), 0);
+    let paying = given(pay("o1", 100), "k");
     let operator = |slot| Client {
         comes: Comes::After(0),
         ..Client::new(&dispatch(), &Key::Operator, slot)
@@ -270,7 +274,7 @@ fn channel() -> Vec<Scenario> {
     for (name, clients) in call_races() {
         race_of_calls(&mut all, name, &clients);
     }
-    all.extend(reconcilers());
+    all.push(reconcilers());
     all.extend(late_money());
     all.into_iter().map(charging).collect()
 }
@@ -355,11 +359,11 @@ fn race_of_calls(all: &mut Vec<Scenario>, name: &str, clients: &[Client; 2]) {
 }
 
 /// Sweeps that go for a charge whose instance died, beside each other and the retry.
-fn reconcilers() -> [Scenario; 1] {
+fn reconcilers() -> Scenario {
     let sweep = Client::reconciling(0);
     let clients = [given(pay("o1", 100), "k"), sweep.clone(), sweep];
     let scenario = Scenario::new("two-reconcilers-and-retry", Kind::CrashPoints, &clients);
-    [scenario.apart().crashes(1).without_orphans()]
+    scenario.apart().crashes(1).without_orphans()
 }
 
 /// The channel declines a charge and gets its money all the same.
@@ -384,11 +388,6 @@ fn late_money() -> [Scenario; 3] {
         scenario("cancel", &cancelled).apart(),
         scenario("crash", &[charge.clone(), told.clone()]).crashes(1),
     ]
-}
-
-/// A request with a key.
-fn given(request: Request, key: &'static str) -> Client {
-    Client::new(&request, &Key::Given(key), 0)
 }
 
 /// Sweeps beside each other and beside requests with keys that are past their retention.
@@ -435,7 +434,7 @@ fn sweeps() -> Vec<Scenario> {
 
 /// Instances that meet a database without a schema.
 fn start() -> Vec<Scenario> {
-    let create = |key| Client::new(&create("new"), &Key::Given(key), 0);
+    let create = |key| given(create("new"), key);
     let one = [create("k")];
     let two = [create("k"), create("l")];
     let scenario = |what: &str, kind, clients: &[Client]| {
@@ -459,23 +458,16 @@ fn start() -> Vec<Scenario> {
 
 /// Three requests at once, without timers that are early.
 fn three() -> Vec<Scenario> {
-    let client = |request: &Request, key| Client::new(request, &Key::Given(key), 0);
-    let paying = pay("o1", 100);
+    let paying = |key| given(pay("o1", 100), key);
     let sets = [
-        (
-            "three-times-one-key",
-            ["k", "k", "k"].map(|key| client(&paying, key)),
-        ),
-        (
-            "three-keys-one-order",
-            ["k", "l", "n"].map(|key| client(&paying, key)),
-        ),
+        ("three-times-one-key", ["k", "k", "k"].map(paying)),
+        ("three-keys-one-order", ["k", "l", "n"].map(paying)),
         (
             "three-for-one-wallet",
             [
-                client(&paying, "k"),
-                client(&pay("o2", 100), "l"),
-                client(&deposit("rich", 50), "n"),
+                paying("k"),
+                given(pay("o2", 100), "l"),
+                given(deposit("rich", 50), "n"),
             ],
         ),
     ];
