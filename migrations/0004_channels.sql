@@ -9,7 +9,8 @@
 -- has no `to_status`.
 
 -- What a channel is asked to do. `number` is what the channel knows it by, and never changes: `request_no`
--- behind the merchant and `~`, or `refund_no` behind the merchant and `~refund~`: no number is in both. Until `lease_until` its `owner` is at work.
+-- behind the merchant and `~`, or `refund_no` behind the merchant and `~refund~`. Neither has a `~` itself.
+-- Until `lease_until` its `owner` is at work.
 CREATE TABLE IF NOT EXISTS channel_calls (
   subject_id      TEXT    PRIMARY KEY,
   kind            TEXT    NOT NULL CHECK (kind IN ('charge', 'refund')),

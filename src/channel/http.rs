@@ -2,9 +2,9 @@
 //!
 //! `POST /charges` and `POST /refunds` with the header `Idempotency-Key`, which is the number in the body;
 //! `GET /charges/{request_no}` and `GET /refunds/{refund_no}`, 404 where the number is not known. Answers have the
-//! number, `amount`, `currency` and `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may come as 402. A `POST` that
-//! is answered 400 or 422 with a `code` was refused for good before anything happened. Everything else is
-//! unknown.
+//! number, `amount`, `currency` and `status`: `succeeded`, `declined` with a `code`, or `processing`. A decline may
+//! come as 402. A `POST` that is answered 400 or 422 with a `code` was refused for good before anything happened.
+//! Everything else is unknown.
 
 use ::http::{HeaderMap, Method};
 use futures::future::BoxFuture;

@@ -4,8 +4,8 @@
 //! number is looked up until then, and by its metadata after that, or where the first answer was a failure of
 //! Stripe or the repeated request is refused. Search lags behind by up to a minute.
 //!
-//! A payment intent that waits for its customer for too long is canceled by whoever looks it up: nothing else would
-//! end it.
+//! A payment intent that waits for a customer who has failed, or for too long, is canceled by whoever looks it up:
+//! nothing else would end it.
 
 use ::http::request::Builder;
 use ::http::{HeaderMap, Method};

@@ -247,7 +247,6 @@ impl Operation {
     ) -> Self {
         let event_id = format!("evt_{}", given.event);
         Self {
-            event_id: None,
             event_type: Some(event_type),
             details: Some(json!({ "event": { "event_id": event_id, "data": data } })),
             ..self
