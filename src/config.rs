@@ -17,7 +17,7 @@ pub struct Config {
     api_keys: Vec<(Identifier, [u8; 32])>,
     /// SHA-256 of the admin key, if there is one.
     admin_key: Option<[u8; 32]>,
-    token_secret: Vec<u8>,
+    token_secrets: Vec<Vec<u8>>,
     pub token_ttl_seconds: i64,
     /// How long a claim holds others off, milliseconds.
     pub claim_lease_ms: i64,
@@ -79,7 +79,14 @@ impl Config {
                 Err(_) => Vec::new(),
             },
             admin_key: (!admin_key.is_empty()).then(|| Sha256::digest(admin_key).into()),
-            token_secret: token_secret.into_bytes(),
+            token_secrets: match parse_token_secrets(&token_secret) {
+                Ok(secrets) => secrets,
+                Err(detail) if !token_secret.is_empty() => {
+                    faults.add("token_secret", detail);
+                    Vec::new()
+                }
+                Err(_) => Vec::new(),
+            },
             token_ttl_seconds: faults.number("token_ttl_seconds", 1, 86_400).await,
             claim_lease_ms: faults.number("claim_lease_ms", 100, 600_000).await,
             claim_after_ms: faults
@@ -140,10 +147,19 @@ impl Config {
         self.check_only(WEBHOOKS)
     }
 
-    /// The key of the submit tokens' MAC.
-    pub fn token_secret(&self) -> Result<&[u8], Problem> {
+    /// The secrets that submit tokens and cached entries may be of: several while they change, and the first is
+    /// that of new ones.
+    pub fn token_secrets(&self) -> Result<&[Vec<u8>], Problem> {
         self.check_only(TOKENS)?;
-        Ok(&self.token_secret)
+        Ok(&self.token_secrets)
+    }
+
+    /// The secret of new submit tokens.
+    pub fn token_secret(&self) -> Result<&[u8], Problem> {
+        let first = self.token_secrets()?.first();
+        first
+            .map(Vec::as_slice)
+            .ok_or_else(|| Problem::new(Code::NotConfigured, "variables to set: token_secret"))
     }
 
     fn check_only(&self, group: &[&str]) -> Result<(), Problem> {
@@ -194,6 +210,18 @@ fn parse_api_keys(text: &str) -> Result<Vec<(Identifier, [u8; 32])>, &'static st
                 Identifier::try_from(merchant.to_owned())?,
                 Sha256::digest(key).into(),
             ))
+        })
+        .collect()
+}
+
+/// Secrets, separated by commas.
+fn parse_token_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
+    text.split(',')
+        .map(|secret| {
+            let secret = secret.trim().as_bytes();
+            let fits = secret.len() >= 16;
+            fits.then(|| secret.to_vec())
+                .ok_or("a secret has 16 bytes or more")
         })
         .collect()
 }
@@ -277,6 +305,15 @@ mod tests {
     }
 
     #[test]
+    fn token_secrets_are_separated_by_commas_and_none_is_short() {
+        let secrets = parse_token_secrets("0123456789abcdef, fedcba9876543210").unwrap();
+        assert_eq!(secrets, [b"0123456789abcdef", b"fedcba9876543210"]);
+        for bad in ["", "short", "0123456789abcdef,", "short,0123456789abcdef"] {
+            assert!(parse_token_secrets(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_key_finds_its_merchant_and_nothing_else() {
         let config = config();
         assert_eq!(config.merchant("two").map(Identifier::as_str), Some("b"));
@@ -309,7 +346,7 @@ mod tests {
                 config.check_merchants().is_err(),
                 config.check_admin().is_err(),
                 config.check_delivery().is_err(),
-                config.token_secret().is_err(),
+                config.token_secrets().is_err(),
                 config.check_channel().is_err(),
                 config.check_webhooks().is_err(),
             ]
@@ -350,7 +387,7 @@ mod tests {
         Config {
             api_keys: parse_api_keys("a=one,b=two").unwrap(),
             admin_key: None,
-            token_secret: Vec::new(),
+            token_secrets: Vec::new(),
             token_ttl_seconds: 600,
             claim_lease_ms: 10_000,
             claim_after_ms: 20,

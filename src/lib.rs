@@ -32,8 +32,11 @@ pub mod channel;
 pub mod config;
 pub mod delivery;
 pub mod domain;
+#[cfg(test)]
+mod hostile;
 pub mod http;
 pub mod idempotency;
+mod mac;
 mod outbound;
 mod pace;
 pub mod runtime;

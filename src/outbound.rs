@@ -3,10 +3,8 @@
 use std::pin::pin;
 
 use futures::future::{Either, select};
-use hmac::{Hmac, KeyInit};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use sha2::Sha256;
 use spin_sdk::wasip3::http::types::RequestOptions;
 use spin_sdk::wasip3::http_compat::RequestOptionsExtension;
 
@@ -44,12 +42,6 @@ pub(crate) async fn exchange(
         Either::Left((answer, _)) => answer,
         Either::Right(_) => Err(format!("no answer within {timeout_ms} ms")),
     }
-}
-
-/// A MAC for signatures, HMAC-SHA256 (RFC 2104, which takes keys of any length).
-pub(crate) fn mac(secret: &[u8]) -> Hmac<Sha256> {
-    <Hmac<Sha256> as KeyInit>::new_from_slice(secret)
-        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()))
 }
 
 fn options(timeout_ms: u64) -> RequestOptionsExtension {

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::Mac;
 
 use crate::domain::{Code, Problem, Timestamp};
-use crate::outbound::mac;
+use crate::mac::mac;
 
 /// How far the time of an event may be from now, seconds.
 const TOLERANCE_SECONDS: u64 = 300;
@@ -103,7 +103,11 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{damaged, hostile, text};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1000)
@@ -158,6 +162,87 @@ mod tests {
         ] {
             let problem = verify(&bad).unwrap_err();
             assert_eq!(problem.code, Code::SignatureInvalid, "{bad}");
+        }
+    }
+
+    const SECRET: &[u8] = b"a secret of 24 bytes ...";
+    const NOW: i64 = 1_614_265_330;
+
+    fn tag(parts: &[&[u8]]) -> Vec<u8> {
+        let mut mac = mac(SECRET);
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize().into_bytes().to_vec()
+    }
+
+    fn standard(id: &str, seconds: i64, body: &[u8]) -> String {
+        let seconds = seconds.to_string();
+        let tag = tag(&[id.as_bytes(), b".", seconds.as_bytes(), b".", body]);
+        format!("v1,{}", STANDARD.encode(tag))
+    }
+
+    fn stripe(seconds: i64, body: &[u8]) -> String {
+        let tag = tag(&[seconds.to_string().as_bytes(), b".", body]);
+        let hex: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("t={seconds},v1={hex}")
+    }
+
+    fn hears_standard(id: &str, time: &str, signatures: &str, body: &[u8]) -> bool {
+        verify_standard(&[SECRET.to_vec()], id, time, signatures, body, at(NOW)).is_ok()
+    }
+
+    fn hears_stripe(header: &str, body: &[u8]) -> bool {
+        verify_stripe(&[SECRET.to_vec()], header, body, at(NOW)).is_ok()
+    }
+
+    proptest! {
+        #[test]
+        fn any_event_of_the_channel_is_heard(
+            id in text(), seconds in NOW - 300..=NOW + 300, body in vec(any::<u8>(), 0..300),
+        ) {
+            let signature = standard(&id, seconds, &body);
+            prop_assert!(hears_standard(&id, &seconds.to_string(), &signature, &body));
+            prop_assert!(hears_stripe(&stripe(seconds, &body), &body));
+        }
+
+        #[test]
+        fn a_damaged_body_is_not_heard((body, damaged) in damaged(vec(any::<u8>(), 0..100))) {
+            let same = body == damaged;
+            let signature = standard("id", NOW, &body);
+            prop_assert_eq!(hears_standard("id", &NOW.to_string(), &signature, &damaged), same);
+            prop_assert_eq!(hears_stripe(&stripe(NOW, &body), &damaged), same);
+        }
+
+        #[test]
+        fn an_old_event_is_not_heard(seconds in any::<i64>(), body in vec(any::<u8>(), 0..20)) {
+            let recent = seconds.abs_diff(NOW) <= TOLERANCE_SECONDS;
+            let signature = standard("id", seconds, &body);
+            prop_assert_eq!(hears_standard("id", &seconds.to_string(), &signature, &body), recent);
+            prop_assert_eq!(hears_stripe(&stripe(seconds, &body), &body), recent);
+        }
+
+        #[test]
+        fn a_hostile_signature_of_the_standard_is_not_heard_unless_it_holds_the_true_one(
+            header in hostile(Just(standard("id", NOW, b"{}"))), time in hostile(Just(NOW.to_string())),
+        ) {
+            let header = String::from_utf8_lossy(&header);
+            let time = String::from_utf8_lossy(&time);
+            prop_assert!(!hears_standard("id", &time, &header, b"[]"));
+            if hears_standard("id", &time, &header, b"{}") {
+                let signature = standard("id", NOW, b"{}");
+                prop_assert!(time == NOW.to_string() && header.contains(&signature));
+            }
+        }
+
+        #[test]
+        fn a_hostile_signature_of_stripe_is_not_heard_unless_it_holds_the_true_one(
+            header in hostile(Just(stripe(NOW, b"{}"))),
+        ) {
+            let header = String::from_utf8_lossy(&header).to_ascii_lowercase();
+            prop_assert!(!hears_stripe(&header, b"[]"));
+            if hears_stripe(&header, b"{}") {
+                let hex = stripe(NOW, b"{}").split_off(format!("t={NOW},v1=").len());
+                prop_assert!(header.contains(&hex));
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::Mac;
 
-use crate::outbound::mac;
+use crate::mac::mac;
 
 /// The value of `webhook-signature`: one signature for each secret, so that a receiver can change its own
 /// at any time between two of ours.

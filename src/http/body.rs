@@ -155,3 +155,23 @@ fn body_fault(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem 
     }
     Problem::at(Code::BodyInvalid, pointer, detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hostile::{hostile, json};
+
+    proptest! {
+        #[test]
+        fn a_hostile_text_is_an_object_or_refused(
+            text in hostile(json().prop_map(|value| value.to_string())),
+        ) {
+            match Body::parse(&text) {
+                Ok(body) => prop_assert!(body.json().is_object()),
+                Err(problem) => prop_assert_eq!(problem.code, Code::BodyInvalid),
+            }
+        }
+    }
+}

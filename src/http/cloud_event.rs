@@ -217,8 +217,13 @@ fn checked(attributes: Attributes) -> Result<Attributes> {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+    use proptest::sample::select;
 
     use super::*;
+    use crate::hostile::{hostile, json, text};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |&(name, value)| {
@@ -279,6 +284,113 @@ mod tests {
             r#","id":"2""#,
         ] {
             assert!(event(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn attributes() -> impl Strategy<Value = Attributes> {
+        let subject = proptest::option::of("[ -~é€😀]{0,20}");
+        (
+            "[ -~é€😀]{1,20}",
+            "[!-~é€😀]{1,20}",
+            "[ -~é€😀]{1,20}",
+            subject,
+        )
+            .prop_map(|(id, source, kind, subject)| Attributes {
+                specversion: "1.0".to_owned(),
+                id,
+                source,
+                kind,
+                subject,
+            })
+    }
+
+    fn structured(attributes: &Attributes, data: &Value) -> String {
+        let Attributes {
+            specversion,
+            id,
+            source,
+            kind,
+            subject,
+        } = attributes;
+        let event = serde_json::json!({
+            "specversion": specversion, "id": id, "source": source, "type": kind, "subject": subject,
+            "data": data,
+        });
+        event.to_string()
+    }
+
+    fn binary(attributes: &Attributes) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let mut insert = |name, text: &str| {
+            let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            headers.insert(HeaderName::from_static(name), encoded.parse().unwrap());
+        };
+        insert("ce-specversion", &attributes.specversion);
+        insert("ce-id", &attributes.id);
+        insert("ce-source", &attributes.source);
+        insert("ce-type", &attributes.kind);
+        if let Some(subject) = &attributes.subject {
+            insert("ce-subject", subject);
+        }
+        headers
+    }
+
+    fn object() -> impl Strategy<Value = Value> {
+        let members = btree_map(text(), json(), 0..5);
+        members.prop_map(|members| Value::Object(members.into_iter().collect()))
+    }
+
+    fn acceptable(attributes: &Attributes) -> bool {
+        let Attributes {
+            id, source, kind, ..
+        } = attributes;
+        let fits = |text: &String| {
+            (1..=ATTRIBUTE_LIMIT).contains(&text.len()) && !text.contains(char::is_control)
+        };
+        [id, source, kind].into_iter().all(fits) && !source.contains(char::is_whitespace)
+    }
+
+    proptest! {
+        #[test]
+        fn an_event_says_the_same_structured_and_binary(attributes in attributes(), data in object()) {
+            let (read, body) = structured_event(structured(&attributes, &data).as_bytes()).unwrap();
+            prop_assert_eq!(&read, &attributes);
+            let sent = Body::parse(data.to_string().as_bytes()).unwrap();
+            prop_assert_eq!(body.json(), sent.json());
+            prop_assert_eq!(attributes_in_headers(&binary(&attributes)), Ok(read));
+            prop_assert_eq!(checked(attributes).map(drop), Ok(()));
+        }
+
+        #[test]
+        fn a_hostile_structured_event_is_acceptable_or_refused(
+            event in hostile((attributes(), json()).prop_map(|(attributes, data)| structured(&attributes, &data))),
+        ) {
+            if let Ok((attributes, body)) = structured_event(&event) {
+                prop_assert!(body.json().is_object());
+                if let Ok(attributes) = checked(attributes) {
+                    prop_assert!(acceptable(&attributes));
+                }
+            }
+        }
+
+        #[test]
+        fn a_hostile_binary_event_is_acceptable_or_refused(
+            attributes in attributes(),
+            name in select(vec!["ce-specversion", "ce-id", "ce-source", "ce-type", "ce-subject"]),
+            value in hostile(prop_oneof!["[!-~]{0,20}", "\"[ -~]{0,20}\"", "(%[0-9A-Fa-f]{2}){1,9}"]),
+            twice in any::<bool>(),
+        ) {
+            let mut headers = binary(&attributes);
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                if twice {
+                    headers.append(name, value);
+                } else {
+                    headers.insert(name, value);
+                }
+            }
+            if let Ok(attributes) = attributes_in_headers(&headers).and_then(checked) {
+                prop_assert!(acceptable(&attributes));
+            }
         }
     }
 }

@@ -280,8 +280,8 @@ fn key_in_headers(
 }
 
 fn key_of_token(app: &App, merchant: &Identifier, token: &str) -> Result<IdempotencyKey> {
-    let secret = app.config.token_secret()?;
-    let token = SubmitToken::verify(secret, merchant, token.trim())
+    let secrets = app.config.token_secrets()?;
+    let token = SubmitToken::verify(secrets, merchant, token.trim())
         .map_err(|error| Problem::new(Code::TokenInvalid, error.to_string()))?;
     Ok(IdempotencyKey::of_token(&token))
 }

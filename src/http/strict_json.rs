@@ -79,7 +79,11 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
+    use crate::hostile::{hostile, json};
 
     #[test]
     fn duplicate_keys_are_refused_at_any_depth() {
@@ -97,5 +101,72 @@ mod tests {
         let text = r#"{"a":[1,-2,1.5,"x",true,null,{"b":{}}],"c":18446744073709551615}"#;
         let StrictJson(value) = serde_json::from_str(text).unwrap();
         assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    fn read(text: &[u8]) -> Option<Value> {
+        let read = serde_json::from_slice(text).ok();
+        read.map(|StrictJson(value)| value)
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_read_as_others_read_it(value in json()) {
+            let text = value.to_string();
+            prop_assert_eq!(read(text.as_bytes()), serde_json::from_str(&text).ok());
+        }
+
+        #[test]
+        fn a_hostile_text_is_read_as_others_read_it_or_refused(
+            text in hostile(json().prop_map(|value| value.to_string())),
+        ) {
+            if let Some(value) = read(&text) {
+                prop_assert_eq!(Some(value), serde_json::from_slice(&text).ok());
+            }
+        }
+
+        #[test]
+        fn a_duplicate_key_is_refused_wherever_it_is(
+            name in "[a-z]{1,5}", escaped in any::<bool>(), first in json(), second in json(), depth in 0usize..60,
+        ) {
+            let again = if escaped {
+                name.bytes().map(|byte| format!("\\u{byte:04x}")).collect()
+            } else {
+                name.clone()
+            };
+            let object = format!(r#"{{"{name}":{first},"x0":[],"{again}":{second}}}"#);
+            let text = format!("{}{object}{}", r#"[{"a":"#.repeat(depth), "}]".repeat(depth));
+            prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
+            prop_assert_eq!(read(text.as_bytes()), None);
+        }
+
+        #[test]
+        fn nesting_is_refused_before_it_costs_the_stack(
+            depth in prop_oneof![1usize..300, 1usize..65_536],
+            (open, close) in select(vec![("[", "]"), (r#"{"a":"#, "}")]),
+        ) {
+            let unclosed = open.repeat(depth);
+            prop_assert_eq!(read(unclosed.as_bytes()), None);
+            let text = format!("{unclosed}1{}", close.repeat(depth));
+            prop_assert_eq!(read(text.as_bytes()).is_some(), depth < 128);
+        }
+
+        #[test]
+        fn a_huge_number_is_finite_or_refused(
+            number in "-?(0|[1-9][0-9]{0,400})(\\.[0-9]{1,400})?([eE][+-]?[0-9]{1,20})?",
+        ) {
+            if let Some(value) = read(number.as_bytes()) {
+                prop_assert!(value.as_f64().is_some_and(f64::is_finite), "{}", value);
+            }
+        }
+
+        #[test]
+        fn a_lone_surrogate_is_refused(unit in 0xd800u16..0xe000, before in "[a-z]{0,3}", after in "[a-z]{0,3}") {
+            for text in [
+                format!(r#"{{"a":"{before}\u{unit:04x}{after}"}}"#),
+                format!(r#"{{"{before}\u{unit:04X}{after}":1}}"#),
+            ] {
+                prop_assert_eq!(read(text.as_bytes()), None);
+            }
+        }
     }
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use spin_sdk::wasip3;
 
 use super::claims::Claims;
+use super::entries::Entries;
 use super::record::Record;
 use crate::pace::Pace;
-use crate::store::Cache;
 
 /// The least pause before each write, milliseconds.
 const PAUSE_MS: u64 = 10;
@@ -26,7 +26,7 @@ const MOST_REPAIRS: usize = 4;
 
 /// Entries to write, by their names.
 pub(super) struct Backlog {
-    cache: Arc<Cache>,
+    entries: Arc<Entries>,
     claims: Arc<Claims>,
     waiting: Mutex<Waiting>,
 }
@@ -40,9 +40,9 @@ struct Waiting {
 }
 
 impl Backlog {
-    pub fn new(cache: Arc<Cache>, claims: Arc<Claims>) -> Self {
+    pub fn new(entries: Arc<Entries>, claims: Arc<Claims>) -> Self {
         Self {
-            cache,
+            entries,
             claims,
             waiting: Mutex::default(),
         }
@@ -122,8 +122,7 @@ impl Drain {
             pace.pause().await;
             match self.0.next() {
                 Next::Write { record_key, record } => {
-                    let entry = record.to_bytes();
-                    pace.work(self.0.cache.set(&record_key, &entry)).await;
+                    pace.work(self.0.entries.set(&record_key, &record)).await;
                 }
                 Next::Wait => {}
                 Next::Rest => return,

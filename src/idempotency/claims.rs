@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_sdk::wasip3;
 
+use super::entries::Entries;
 use super::record::{Claim, Record};
 use crate::config::Config;
 use crate::pace::Pace;
 use crate::runtime;
-use crate::store::Cache;
 
 /// How far the clocks of two instances may be apart, milliseconds.
 const CLOCKS_DIFFER_MS: i64 = 2_000;
 
 /// The operations that run in this instance.
 pub(super) struct Claims {
-    cache: Arc<Cache>,
+    entries: Arc<Entries>,
     lease_ms: i64,
     after_ms: u64,
     running: Mutex<Running>,
@@ -50,9 +50,9 @@ pub(super) struct Pending {
 }
 
 impl Claims {
-    pub fn new(config: &Config, cache: Arc<Cache>) -> Self {
+    pub fn new(config: &Config, entries: Arc<Entries>) -> Self {
         Self {
-            cache,
+            entries,
             lease_ms: config.claim_lease_ms,
             after_ms: config.claim_after_ms,
             running: Mutex::default(),
@@ -134,10 +134,10 @@ impl Claims {
     }
 
     async fn claim(&self, number: u64, record_key: &str, claim: &Record) {
-        self.cache.set(record_key, &claim.to_bytes()).await;
+        self.entries.set(record_key, claim).await;
         // Over meanwhile: nothing else would take this claim away.
         if !self.running().operations.contains_key(&number) {
-            self.cache.delete(record_key).await;
+            self.entries.delete(record_key).await;
         }
     }
 }
@@ -159,7 +159,7 @@ impl Pending {
     pub async fn release(self) {
         let operation = self.claims.running().operations.remove(&self.number);
         if let Some(operation) = operation.filter(|operation| operation.claimed) {
-            self.claims.cache.delete(&operation.record_key).await;
+            self.claims.entries.delete(&operation.record_key).await;
         }
     }
 }

@@ -96,7 +96,10 @@ fn structured(value: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile;
 
     fn parsed(value: &str) -> Option<String> {
         IdempotencyKey::parse(value.as_bytes())
@@ -141,6 +144,28 @@ mod tests {
             &long_quoted,
         ] {
             assert_eq!(parsed(value), None, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_is_the_same_quoted_and_bare(text in "[!-~]{1,255}") {
+            let quoted = format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""));
+            prop_assert_eq!(parsed(&quoted), Some(text.clone()));
+            if !text.contains(['"', ',', ';']) {
+                prop_assert_eq!(parsed(&text), Some(text));
+            }
+        }
+
+        #[test]
+        fn a_hostile_field_is_a_key_or_refused(
+            value in hostile(prop_oneof!["[!-~]{1,20}", r#""[ -~]{0,20}"(;[a-z]=[0-9.?"a-z]{1,5})?"#]),
+        ) {
+            if let Ok(key) = IdempotencyKey::parse(&value) {
+                prop_assert!((1..=255).contains(&key.text.len()));
+                prop_assert!(key.text.bytes().all(|byte| byte.is_ascii_graphic()));
+                prop_assert!(!key.is_expired_token(Timestamp::from_millis(i64::MAX)));
+            }
         }
     }
 }

@@ -5,9 +5,11 @@
 
 mod backlog;
 mod claims;
+mod entries;
 mod fingerprint;
 mod key;
 mod record;
+mod seal;
 mod sweep;
 mod token;
 mod under_way;
@@ -21,13 +23,14 @@ pub use token::{SubmitToken, TokenError};
 
 use self::backlog::Backlog;
 use self::claims::Claims;
+use self::entries::Entries;
 use self::record::{Claim, Record, record_key};
 use self::under_way::UnderWay;
 use crate::config::Config;
 use crate::domain::{Answer, Code, Command, Identifier, Problem};
 use crate::runtime;
 use crate::settlement::Settler;
-use crate::store::{Cache, Database, Entry, Journal, Recorded, Verdict, queries};
+use crate::store::{Database, Entry, Journal, Recorded, Verdict, queries};
 
 /// What the key-value store held for a key. It may be old by the time it is used, as the store may lag.
 pub struct Peek {
@@ -87,7 +90,7 @@ pub struct Idempotency {
     /// For reading only.
     pub database: Database,
     journal: Arc<Journal>,
-    cache: Arc<Cache>,
+    entries: Arc<Entries>,
     claims: Arc<Claims>,
     backlog: Arc<Backlog>,
     pub settler: Settler,
@@ -96,23 +99,23 @@ pub struct Idempotency {
 impl Idempotency {
     /// With the lifetimes of `config`.
     pub fn new(config: &Config) -> Self {
-        let cache = Arc::new(Cache::default());
-        let claims = Arc::new(Claims::new(config, Arc::clone(&cache)));
+        let entries = Arc::new(Entries::new(config));
+        let claims = Arc::new(Claims::new(config, Arc::clone(&entries)));
         let journal = Arc::<Journal>::default();
         Self {
             database: Database::default(),
             settler: Settler::new(config, Arc::clone(&journal)),
             journal,
-            backlog: Arc::new(Backlog::new(Arc::clone(&cache), Arc::clone(&claims))),
+            backlog: Arc::new(Backlog::new(Arc::clone(&entries), Arc::clone(&claims))),
             claims,
-            cache,
+            entries,
         }
     }
 
     /// Asks the key-value store about a key.
     pub async fn peek(&self, merchant: &Identifier, key: &IdempotencyKey) -> Peek {
         let record_key = record_key(merchant, key);
-        let record = Record::parse(self.cache.get(&record_key).await);
+        let record = self.entries.get(&record_key).await;
         Peek { record_key, record }
     }
 

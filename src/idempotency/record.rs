@@ -37,7 +37,7 @@ pub(super) enum Expiry {
     Unreadable,
 }
 
-/// An entry of the key-value store.
+/// What an entry of the key-value store says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Record {
@@ -60,9 +60,9 @@ impl Record {
         }
     }
 
-    /// Reads an entry; what is no record, or holds an answer that is never recorded, counts as no entry.
-    pub fn parse(entry: Option<Vec<u8>>) -> Option<Self> {
-        let record = serde_json::from_slice(&entry?).ok()?;
+    /// Reads a record; one that holds an answer that is never recorded is none.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let record = serde_json::from_slice(bytes).ok()?;
         match &record {
             Self::Response { answer, .. } => {
                 let location = answer.location.as_deref().unwrap_or("/");
@@ -75,20 +75,19 @@ impl Record {
         }
     }
 
-    /// Why an entry may go, if it may: nobody would believe it any more.
-    pub fn expiry(entry: Vec<u8>, now: Timestamp, retention_ms: i64) -> Option<Expiry> {
+    /// Why it may go, if it may: nobody would believe it any more.
+    pub fn expiry(&self, now: Timestamp, retention_ms: i64) -> Option<Expiry> {
         // A clock that was wrong left times behind that never pass.
         let latest = now.plus_millis(AHEAD_MS).as_millis();
-        let (time, lifetime_ms, expiry) = match Self::parse(Some(entry)) {
-            Some(Self::Response { stored_at, .. }) => (stored_at, retention_ms, Expiry::Answer),
-            Some(Self::Claim(claim)) => (claim.lease_until, CLAIM_GRACE_MS, Expiry::Claim),
-            None => return Some(Expiry::Unreadable),
+        let (time, lifetime_ms, expiry) = match self {
+            Self::Response { stored_at, .. } => (*stored_at, retention_ms, Expiry::Answer),
+            Self::Claim(claim) => (claim.lease_until, CLAIM_GRACE_MS, Expiry::Claim),
         };
         let earliest = now.plus_millis(lifetime_ms.saturating_neg()).as_millis();
         (time < earliest || time > latest).then_some(expiry)
     }
 
-    /// The entry.
+    /// The record as JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Texts and numbers only: this cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
@@ -110,21 +109,23 @@ pub(super) fn record_key(merchant: &Identifier, key: &IdempotencyKey) -> String 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{hostile, text};
 
     #[test]
-    fn an_entry_is_read_as_it_was_written_and_garbage_is_none() {
+    fn a_record_is_read_as_it_was_written_and_garbage_is_none() {
         let answer = Answer {
             status: 201,
             location: Some("/x".to_owned()),
             body: "{}".to_owned(),
         };
         let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
-        assert_eq!(Record::parse(Some(record.to_bytes())), Some(record));
+        assert_eq!(Record::parse(&record.to_bytes()), Some(record));
         for garbage in ["", "{}", "null", "{\"claim\":{}}", "\u{0}\u{1}"] {
-            assert_eq!(Record::parse(Some(garbage.into())), None);
+            assert_eq!(Record::parse(garbage.as_bytes()), None);
         }
-        assert_eq!(Record::parse(None), None);
         for (status, location) in [
             (0, None),
             (101, None),
@@ -139,12 +140,12 @@ mod tests {
                 body: "{}".to_owned(),
             };
             let record = Record::response("f".to_owned(), answer, Timestamp::from_millis(1));
-            assert_eq!(Record::parse(Some(record.to_bytes())), None, "{status}");
+            assert_eq!(Record::parse(&record.to_bytes()), None, "{status}");
         }
     }
 
     #[test]
-    fn an_entry_expires_when_nobody_would_believe_it_any_more() {
+    fn a_record_expires_when_nobody_would_believe_it_any_more() {
         const DAY: i64 = 86_400_000;
         let now = Timestamp::from_millis(100 * DAY);
         let at = |millis: i64| Timestamp::from_millis(now.as_millis() + millis);
@@ -155,7 +156,7 @@ mod tests {
                 body: "{}".to_owned(),
             };
             let record = Record::response("f".to_owned(), answer, stored_at);
-            Record::expiry(record.to_bytes(), now, 7 * DAY)
+            record.expiry(now, 7 * DAY)
         };
         assert_eq!(answer(at(0)), None);
         assert_eq!(answer(at(-7 * DAY)), None);
@@ -167,14 +168,12 @@ mod tests {
                 fingerprint: "f".to_owned(),
                 lease_until: lease_until.as_millis(),
             });
-            Record::expiry(record.to_bytes(), now, 7 * DAY)
+            record.expiry(now, 7 * DAY)
         };
         assert_eq!(claim(at(10_000)), None);
         assert_eq!(claim(at(-CLAIM_GRACE_MS)), None);
         assert_eq!(claim(at(-CLAIM_GRACE_MS - 1)), Some(Expiry::Claim));
         assert_eq!(claim(at(2 * DAY)), Some(Expiry::Claim));
-        let garbage = Record::expiry(b"garbage".to_vec(), now, 7 * DAY);
-        assert_eq!(garbage, Some(Expiry::Unreadable));
     }
 
     #[test]
@@ -187,5 +186,50 @@ mod tests {
         };
         assert_ne!(key("a", "k"), key("b", "k"));
         assert_ne!(key("a", "bk"), key("ab", "k"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_record_is_read_as_it_was_written(record in record()) {
+            prop_assert_eq!(Record::parse(&record.to_bytes()), Some(record));
+        }
+
+        #[test]
+        fn a_hostile_record_is_plausible_or_none(
+            bytes in hostile(record().prop_map(|record| record.to_bytes())),
+            now in any::<i64>(),
+            retention_ms in any::<i64>(),
+        ) {
+            if let Some(record) = Record::parse(&bytes) {
+                _ = record.expiry(Timestamp::from_millis(now), retention_ms);
+                if let Record::Response { answer, .. } = record {
+                    prop_assert!(matches!(answer.status, 200..=299 | 402));
+                    let location = answer.location.unwrap_or_default();
+                    prop_assert!(http::HeaderValue::from_str(&location).is_ok());
+                }
+            }
+        }
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let status = prop_oneof![200u16..300, Just(402)];
+        let location = proptest::option::of("/[!-~]{0,40}");
+        let answer = (status, location, text()).prop_map(|(status, location, body)| Answer {
+            status,
+            location,
+            body,
+        });
+        prop_oneof![
+            (text(), answer, any::<i64>()).prop_map(|(fingerprint, answer, stored_at)| {
+                Record::response(fingerprint, answer, Timestamp::from_millis(stored_at))
+            }),
+            (any::<u128>(), text(), any::<i64>()).prop_map(|(owner, fingerprint, lease_until)| {
+                Record::Claim(Claim {
+                    owner: Uuid::from_u128(owner),
+                    fingerprint,
+                    lease_until,
+                })
+            }),
+        ]
     }
 }

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::Idempotency;
-use super::record::{Expiry, PREFIX, Record};
+use super::record::Expiry;
 use crate::domain::{Problem, Timestamp};
 use crate::runtime;
 use crate::store::{Database, DatabaseError, retention};
@@ -97,7 +97,7 @@ impl Idempotency {
     ) -> Result<(), DatabaseError> {
         let position = retention::position(database).await?;
         let most = usize::try_from(budget.limit).unwrap_or(usize::MAX);
-        let Some((names, more)) = self.cache.names(PREFIX, &position, most).await else {
+        let Some((names, more)) = self.entries.names(&position, most).await else {
             return Ok(());
         };
         let mut left = names.len().saturating_add(more);
@@ -109,9 +109,8 @@ impl Idempotency {
                 }
                 runtime::yield_to_host().await;
             }
-            let entry = self.cache.get(name).await;
-            if let Some(expiry) = entry.and_then(|entry| Record::expiry(entry, now, retention_ms)) {
-                self.cache.delete(name).await;
+            if let Some(expiry) = self.entries.expiry(name, now, retention_ms).await {
+                self.entries.delete(name).await;
                 let count = match expiry {
                     Expiry::Answer => &mut swept.deleted.answers,
                     Expiry::Claim => &mut swept.deleted.claims,

@@ -6,11 +6,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use uuid::Uuid;
 
 use crate::domain::{Identifier, Timestamp};
+use crate::mac::mac;
 
 /// A token whose MAC is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +36,23 @@ impl SubmitToken {
         let mut token = Vec::with_capacity(PAYLOAD + 32);
         token.extend_from_slice(id.as_bytes());
         token.extend_from_slice(&seconds.to_be_bytes());
-        let tag = mac(secret, merchant, &token).finalize().into_bytes();
+        let tag = over(secret, merchant, &token).finalize().into_bytes();
         token.extend_from_slice(&tag);
         URL_SAFE_NO_PAD.encode(token)
     }
 
     /// Checks a token that `merchant` presents. An expired one is no error: it may have redeemed.
-    pub fn verify(secret: &[u8], merchant: &Identifier, token: &str) -> Result<Self, TokenError> {
+    pub fn verify(
+        secrets: &[Vec<u8>],
+        merchant: &Identifier,
+        token: &str,
+    ) -> Result<Self, TokenError> {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError)?;
         let (payload, tag) = bytes.split_at_checked(PAYLOAD).ok_or(TokenError)?;
-        mac(secret, merchant, payload)
-            .verify_slice(tag)
-            .map_err(|_| TokenError)?;
+        let signed = |secret: &Vec<u8>| over(secret, merchant, payload).verify_slice(tag).is_ok();
+        if !secrets.iter().any(signed) {
+            return Err(TokenError);
+        }
         let (id, seconds) = payload.split_at_checked(ID).ok_or(TokenError)?;
         let seconds = i64::from_be_bytes(seconds.try_into().map_err(|_| TokenError)?);
         Ok(Self {
@@ -56,10 +62,8 @@ impl SubmitToken {
     }
 }
 
-fn mac(secret: &[u8], merchant: &Identifier, payload: &[u8]) -> Hmac<Sha256> {
-    // HMAC takes keys of any length.
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(secret)
-        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+fn over(secret: &[u8], merchant: &Identifier, payload: &[u8]) -> Hmac<Sha256> {
+    let mut mac = mac(secret);
     mac.update(b"payonce submit token 1\0");
     mac.update(merchant.as_str().as_bytes());
     mac.update(b"\0");
@@ -69,7 +73,11 @@ fn mac(secret: &[u8], merchant: &Identifier, payload: &[u8]) -> Hmac<Sha256> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::{damaged, identifier};
 
     fn merchant(name: &str) -> Identifier {
         name.to_owned().try_into().unwrap()
@@ -79,20 +87,36 @@ mod tests {
         Timestamp::from_millis(seconds * 1000)
     }
 
+    fn verified(secrets: &[&str], name: &str, token: &str) -> Result<SubmitToken, TokenError> {
+        let secrets: Vec<_> = secrets
+            .iter()
+            .map(|text| text.as_bytes().to_vec())
+            .collect();
+        SubmitToken::verify(&secrets, &merchant(name), token)
+    }
+
+    #[test]
+    fn a_token_of_either_secret_is_good_while_they_change() {
+        let token = SubmitToken::issue(b"old", &merchant("shop"), Uuid::from_u128(7), at(100));
+        assert!(verified(&["new", "old"], "shop", &token).is_ok());
+        assert_eq!(verified(&["new"], "shop", &token), Err(TokenError));
+        assert_eq!(verified(&[], "shop", &token), Err(TokenError));
+    }
+
     #[test]
     fn a_token_is_good_for_its_merchant_only() {
         let id = Uuid::from_u128(7);
         let token = SubmitToken::issue(b"secret", &merchant("shop"), id, at(100));
-        let verify = |secret: &[u8], name| SubmitToken::verify(secret, &merchant(name), &token);
+        let verify = |secret, name| verified(&[secret], name, &token);
         assert_eq!(
-            verify(b"secret", "shop"),
+            verify("secret", "shop"),
             Ok(SubmitToken {
                 id,
                 expires_at: at(100)
             })
         );
-        assert_eq!(verify(b"secret", "other"), Err(TokenError));
-        assert_eq!(verify(b"Secret", "shop"), Err(TokenError));
+        assert_eq!(verify("secret", "other"), Err(TokenError));
+        assert_eq!(verify("Secret", "shop"), Err(TokenError));
     }
 
     #[test]
@@ -103,17 +127,45 @@ mod tests {
             let mut forged = bytes.clone();
             forged[index] ^= 1;
             let forged = URL_SAFE_NO_PAD.encode(forged);
-            assert_eq!(
-                SubmitToken::verify(b"secret", &merchant("shop"), &forged),
-                Err(TokenError)
-            );
+            assert_eq!(verified(&["secret"], "shop", &forged), Err(TokenError));
         }
         for length in 0..token.len() {
             let cut = &token[..length];
-            assert_eq!(
-                SubmitToken::verify(b"secret", &merchant("shop"), cut),
-                Err(TokenError)
-            );
+            assert_eq!(verified(&["secret"], "shop", cut), Err(TokenError));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_says_what_it_was_issued_with(
+            secret in vec(any::<u8>(), 0..100),
+            merchant in identifier(),
+            id in any::<u128>(),
+            seconds in -9_000_000_000_000i64..9_000_000_000_000,
+        ) {
+            let id = Uuid::from_u128(id);
+            let token = SubmitToken::issue(&secret, &merchant, id, at(seconds));
+            let expected = SubmitToken { id, expires_at: at(seconds) };
+            prop_assert_eq!(SubmitToken::verify(&[secret], &merchant, &token), Ok(expected));
+        }
+
+        #[test]
+        fn a_damaged_token_is_refused((token, damaged) in damaged(token())) {
+            let presented = String::from_utf8_lossy(&damaged);
+            let same = presented == token;
+            prop_assert_eq!(verified(&["secret"], "shop", &presented).is_ok(), same);
+        }
+    }
+
+    fn token() -> impl Strategy<Value = String> {
+        any::<(u128, i64)>().prop_map(|(id, millis)| {
+            let expires_at = Timestamp::from_millis(millis);
+            SubmitToken::issue(
+                b"secret",
+                &merchant("shop"),
+                Uuid::from_u128(id),
+                expires_at,
+            )
+        })
     }
 }

@@ -58,6 +58,19 @@ async fn without_a_token_secret_no_token_is_issued_or_believed() {
     redeemed.problem(503, "not_configured");
 }
 
+/// Contract, Configuration: a token secret that can be guessed signs nothing.
+#[tokio::test]
+async fn a_short_token_secret_is_none() {
+    for secrets in ["short", "short,0123456789abcdef"] {
+        let site = Site::new().variable("token_secret", secrets);
+        let server = site.start();
+        let shop = server.shop();
+        closed(&shop, "token_secret").await;
+        let issued = shop.post("/v1/tokens").send().await;
+        issued.problem(503, "not_configured");
+    }
+}
+
 /// Contract, Configuration: without the admin key `/admin` is closed for every key; payments go on.
 #[tokio::test]
 async fn without_an_admin_key_nobody_administers() {

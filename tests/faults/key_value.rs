@@ -4,11 +4,14 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::support::answer::Answer;
 use crate::support::client::{Shop, order_body};
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
-use crate::support::site::Site;
+use crate::support::seal;
+use crate::support::site::{Site, TOKEN_SECRET};
 use crate::support::stores::{self, WriteLock};
 use crate::support::wait::eventually;
 
@@ -254,14 +257,127 @@ async fn an_answer_that_cannot_be_is_never_replayed() {
     let key = fresh("k");
     let answer = shop.pay(&order_no, &key, 10).await;
     answer.first(200);
-    let (name, value) = cached(&site, &answer).await;
-    let value = String::from_utf8(value).unwrap();
-    for status in ["0", "101", "404", "500", "503", "1000"] {
-        let nonsense = value.replace(r#""status":200"#, &format!(r#""status":{status}"#));
-        assert_ne!(nonsense, value);
-        stores::overwrite(&site.key_value(), &name, nonsense.as_bytes());
+    let (name, entry) = cached(&site, &answer).await;
+    for status in [0, 101, 404, 500, 503, 1000] {
+        let mut record: Value = serde_json::from_slice(seal::record(&entry).unwrap()).unwrap();
+        record["response"]["answer"]["status"] = status.into();
+        let nonsense = seal::sealed(TOKEN_SECRET, &name, record.to_string().as_bytes());
+        stores::overwrite(&site.key_value(), &name, &nonsense);
         shop.pay(&order_no, &key, 10).await.replays(&answer);
     }
+}
+
+/// Who can write the store and does not know the secret cannot make answers up.
+#[tokio::test]
+async fn a_forged_answer_is_never_replayed() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let (name, entry) = cached(&site, &answer).await;
+    let record = seal::record(&entry).unwrap();
+    // Its maker knows everything but the secret.
+    assert_eq!(seal::sealed(TOKEN_SECRET, &name, record), entry);
+    let mut forged: Value = serde_json::from_slice(record).unwrap();
+    forged["response"]["answer"]["body"] = "{}".into();
+    let forged = forged.to_string();
+    let old_seal = &entry[..entry.len() - record.len()];
+    for entry in [
+        [old_seal, forged.as_bytes()].concat(),
+        seal::sealed("guessed-secret-0123456789", &name, forged.as_bytes()),
+        seal::sealed("", &name, forged.as_bytes()),
+        forged.clone().into_bytes(),
+    ] {
+        stores::overwrite(&site.key_value(), &name, &entry);
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+    }
+}
+
+/// Invariants 3 and 10: an entry counts under the key and the merchant that it was written for.
+#[tokio::test]
+async fn an_entry_moved_to_another_key_is_none() {
+    let site = Site::new();
+    let server = site.start();
+    let mut paid = Vec::new();
+    for shop in [server.shop(), server.shop(), server.other_shop()] {
+        let call = shop.pay_call(&shop.payable(10).await, &fresh("k"), 10);
+        let answer = call.clone().send().await;
+        answer.first(200);
+        let (name, entry) = cached(&site, &answer).await;
+        paid.push((call, answer, name, entry));
+    }
+    for (_, _, name, _) in &paid {
+        for (_, _, _, entry) in &paid {
+            stores::overwrite(&site.key_value(), name, entry);
+            for (call, answer, _, _) in &paid {
+                call.clone().send().await.replays(answer);
+            }
+        }
+    }
+    assert_eq!(audit(&site).succeeded, 3);
+}
+
+/// Two versions of the service run beside each other during an update, and neither reads the other's entries.
+#[tokio::test]
+async fn an_entry_of_another_version_is_none() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    let (name, entry) = cached(&site, &answer).await;
+    for other in [
+        [b"1".as_slice(), &entry[1..]].concat(),
+        [b"3".as_slice(), &entry[1..]].concat(),
+        seal::record(&entry).unwrap().to_vec(),
+    ] {
+        stores::overwrite(&site.key_value(), &name, &other);
+        shop.pay(&order_no, &key, 10).await.replays(&answer);
+    }
+}
+
+/// Cached answers are good while their secret is configured, first or not. The database is away, so nothing
+/// else could answer.
+#[tokio::test]
+async fn a_cached_answer_is_good_while_its_secret_is() {
+    const NEW: &str = "the-next-secret-0123456789";
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let order_no = shop.payable(10).await;
+    let key = fresh("k");
+    let answer = shop.pay(&order_no, &key, 10).await;
+    answer.first(200);
+    cached(&site, &answer).await;
+    server.stop();
+    fs::rename(site.database(), site.database().with_extension("good")).unwrap();
+    fs::create_dir(site.database()).unwrap();
+
+    let site = site.variable("token_secret", format!("{NEW},{TOKEN_SECRET}"));
+    let server = site.start();
+    let replay = server.shop().pay(&order_no, &key, 10).await;
+    replay.replays(&answer);
+    server.stop();
+    let site = site.variable("token_secret", NEW);
+    let server = site.start();
+    let unknown = server.shop().pay(&order_no, &key, 10).await;
+    unknown.problem(503, "storage_unavailable");
+}
+
+/// Without a secret nothing can be sealed: the journal answers everything.
+#[tokio::test]
+async fn without_a_token_secret_nothing_is_cached() {
+    let site = Site::new().without("token_secret");
+    let server = site.start();
+    payments_work(&server.shop()).await;
+    server.stop();
+    assert!(stores::entries(&site.key_value()).is_empty());
+    audit(&site);
 }
 
 /// Invariant 11 with a crowd: the store is wiped again and again while identical requests race.

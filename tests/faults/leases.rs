@@ -3,7 +3,8 @@
 use crate::scene::{claimed, settled};
 use crate::support::names::fresh;
 use crate::support::oracle::{audit, journal_rows};
-use crate::support::site::Site;
+use crate::support::seal;
+use crate::support::site::{Site, TOKEN_SECRET};
 use crate::support::stores::{self, WriteLock};
 use crate::support::wait::eventually;
 
@@ -69,10 +70,12 @@ async fn a_claim_from_the_future_is_no_claim() {
     let site = Site::new();
     for ahead in [3_600_000, i64::MAX] {
         let left = abandoned(&site).await;
-        let mut claim: serde_json::Value = serde_json::from_slice(&left.claim).unwrap();
+        let record = seal::record(&left.claim).unwrap();
+        let mut claim: serde_json::Value = serde_json::from_slice(record).unwrap();
         let lease = claim["claim"]["lease_until"].as_i64().unwrap();
         claim["claim"]["lease_until"] = lease.saturating_add(ahead).into();
-        stores::overwrite(&site.key_value(), &left.name, claim.to_string().as_bytes());
+        let claim = seal::sealed(TOKEN_SECRET, &left.name, claim.to_string().as_bytes());
+        stores::overwrite(&site.key_value(), &left.name, &claim);
 
         let server = site.start();
         let call = server.shop().pay_call(&left.order_no, &left.key, 100);

@@ -13,8 +13,9 @@ use crate::support::names::fresh;
 use crate::support::oracle::audit;
 use crate::support::receiver::Reaction::Answer;
 use crate::support::receiver::Receiver;
+use crate::support::seal;
 use crate::support::server::Server;
-use crate::support::site::Site;
+use crate::support::site::{Site, TOKEN_SECRET};
 use crate::support::stores;
 use crate::support::wait::eventually;
 
@@ -39,12 +40,14 @@ fn age(site: &Site) {
 /// Makes every cached answer eight days older.
 fn age_entries(site: &Site) {
     for (name, value) in stores::entries(&site.key_value()) {
-        let Ok(mut entry) = serde_json::from_slice::<Value>(&value) else {
+        let Some(record) = seal::record(&value) else {
             continue;
         };
-        if let Some(stored_at) = entry["response"]["stored_at"].as_i64() {
-            entry["response"]["stored_at"] = json!(stored_at - EIGHT_DAYS);
-            stores::overwrite(&site.key_value(), &name, entry.to_string().as_bytes());
+        let mut record: Value = serde_json::from_slice(record).unwrap();
+        if let Some(stored_at) = record["response"]["stored_at"].as_i64() {
+            record["response"]["stored_at"] = json!(stored_at - EIGHT_DAYS);
+            let entry = seal::sealed(TOKEN_SECRET, &name, record.to_string().as_bytes());
+            stores::overwrite(&site.key_value(), &name, &entry);
         }
     }
 }
@@ -65,14 +68,19 @@ fn count(site: &Site, table: &str) -> i64 {
     count.unwrap()
 }
 
+/// Puts a record into the key-value store, as the service would.
+fn put_record(site: &Site, name: &str, record: &Value) {
+    let record = record.to_string();
+    let entry = seal::sealed(TOKEN_SECRET, name, record.as_bytes());
+    put(site, name, &entry);
+}
+
 /// Puts an entry into the key-value store, as another writer of it would.
-fn put(site: &Site, name: &str, value: &str) {
+fn put(site: &Site, name: &str, value: &[u8]) {
     let sql =
         "INSERT OR REPLACE INTO spin_key_value (store, key, value) VALUES ('default', ?1, ?2)";
     let connection = stores::open(&site.key_value());
-    connection
-        .execute(sql, params![name, value.as_bytes()])
-        .unwrap();
+    connection.execute(sql, params![name, value]).unwrap();
 }
 
 /// One request of every operation there is, with money that covers each, and one final decline.
@@ -379,7 +387,7 @@ async fn a_sweep_is_bounded_and_the_next_goes_on() {
     let old = json!({"response": {"fingerprint": "f", "stored_at": 1,
         "answer": {"status": 200, "location": null, "body": "{}"}}});
     for number in 0..10 {
-        put(&site, &format!("payonce:1:{number}"), &old.to_string());
+        put_record(&site, &format!("payonce:1:{number}"), &old);
     }
     for left in [6, 2, 0] {
         let answer = sweep(&admin, json!({"limit": 4})).await;
@@ -431,13 +439,12 @@ async fn of_the_key_value_store_only_expired_entries_of_ours_go() {
     let claim = |lease_until: i64| {
         json!({"claim": {"owner": "018f0000-0000-7000-8000-000000000000", "fingerprint": "f",
             "lease_until": lease_until}})
-        .to_string()
     };
-    put(&site, "payonce:1:dead-claim", &claim(now - 3_600_000));
-    put(&site, "payonce:1:live-claim", &claim(now + 5_000));
-    put(&site, "payonce:1:garbage", "garbage");
-    put(&site, "others", "garbage");
-    put(&site, "payonce:2:next", "garbage");
+    put_record(&site, "payonce:1:dead-claim", &claim(now - 3_600_000));
+    put_record(&site, "payonce:1:live-claim", &claim(now + 5_000));
+    for name in ["payonce:1:garbage", "others", "payonce:2:next"] {
+        put(&site, name, b"garbage");
+    }
     let answer = sweep(&admin, json!({})).await;
     let deleted = &answer["deleted"];
     assert_eq!(

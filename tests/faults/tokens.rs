@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::support::client::{Call, Shop, pay_path};
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
-use crate::support::site::{KEY_A, Site};
+use crate::support::site::{KEY_A, Site, TOKEN_SECRET};
 use crate::support::stores;
 use crate::support::wait::eventually;
 
@@ -99,6 +99,37 @@ async fn a_token_of_another_secret_is_refused() {
     let answer = pay_with(&server.shop(), &token, &order_no, 10).send().await;
     answer.problem(400, "token_invalid");
     assert_eq!(audit(&site).succeeded, 0);
+}
+
+/// Invariant 13: while the secret changes, tokens of both are good.
+#[tokio::test]
+async fn a_token_of_the_old_secret_redeems_while_both_are_configured() {
+    const NEW: &str = "the-next-secret-0123456789";
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    let (first_order, second_order) = (shop.payable(10).await, shop.payable(10).await);
+    let old = shop.token().await;
+    server.stop();
+    let site = site.variable("token_secret", format!("{NEW},{TOKEN_SECRET}"));
+    let server = site.start();
+    let shop = server.shop();
+    pay_with(&shop, &old, &first_order, 10)
+        .send()
+        .await
+        .first(200);
+    let new = shop.token().await;
+    server.stop();
+    let site = site.variable("token_secret", NEW);
+    let server = site.start();
+    let shop = server.shop();
+    pay_with(&shop, &new, &second_order, 10)
+        .send()
+        .await
+        .first(200);
+    let late = pay_with(&shop, &old, &first_order, 10).send().await;
+    late.problem(400, "token_invalid");
+    assert_eq!(audit(&site).succeeded, 2);
 }
 
 /// Invariant 4: a token is stateless: one that was issued before a restart redeems after it.

@@ -14,6 +14,7 @@ pub mod document;
 pub mod names;
 pub mod oracle;
 pub mod receiver;
+pub mod seal;
 pub mod server;
 pub mod shapes;
 pub mod site;

@@ -13,6 +13,7 @@ use crate::component::{PAYONCE, build_component};
 use crate::keys::{declares, parse_api_keys};
 use crate::python::ensure_schemathesis;
 use crate::sim::{self, SIM};
+use crate::soak::SOAK;
 use crate::toolchain::Toolchain;
 use crate::up::HOST;
 use crate::workspace::{self, PROFILE};
@@ -92,7 +93,7 @@ fn everything(count: &mut Count) -> Result<(), String> {
     // below.
     count.run(cargo_test().args(["--package", PAYONCE, "--lib"]))?;
     count.run(cargo_test().args(["--package", HOST, "--package", SIM]))?;
-    count.run(cargo_test().args(["--package", "payonce-channel"]))?;
+    count.run(cargo_test().args(["--package", "payonce-channel", "--package", SOAK]))?;
     count.run(cargo_test().args(["--package", "xtask", "--package", "payonce-load"]))?;
 
     stage("component and host");
@@ -265,6 +266,37 @@ mod tests {
         let without_admin = |name: &str| (name == "PAYONCE_API_KEYS").then(|| "a=1,b=2".into());
         assert!(check_environment(true, without_admin).is_err());
         assert!(check_environment(false, without_admin).is_ok());
+    }
+
+    #[test]
+    fn the_tests_that_the_threat_model_names_exist() {
+        let root = workspace::root();
+        let mut sources = String::new();
+        for folder in ["src", "tests", "host"] {
+            read_sources(&root.join(folder), &mut sources);
+        }
+        let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+        let (_, threats) = page.split_once("\n## Requests\n").unwrap();
+        let mut named = 0;
+        for row in threats.lines().filter(|line| line.starts_with("| ")) {
+            let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+            for test in tests.split('`').skip(1).step_by(2) {
+                assert!(sources.contains(&format!("fn {test}(")), "{test}");
+                named += 1;
+            }
+        }
+        assert!(named > 50, "{named}");
+    }
+
+    fn read_sources(folder: &std::path::Path, sources: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read_sources(&path, sources);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
     }
 
     #[test]

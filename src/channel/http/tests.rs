@@ -205,3 +205,16 @@ fn events_name_what_they_are_about() {
         assert_eq!(of(bad).unwrap_err().code, Code::BodyInvalid, "{bad}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_hostile_event_is_read_or_refused(
+        body in crate::hostile::hostile(proptest::strategy::Just(
+            r#"{"type":"charge.updated","data":{"request_no":"m~1","amount":10,"currency":"EUR","status":"succeeded","charge_id":"ch_1"}}"#,
+        )),
+    ) {
+        if let Err(problem) = event("evt_1", &body) {
+            proptest::prop_assert_eq!(problem.code, Code::BodyInvalid);
+        }
+    }
+}

@@ -416,3 +416,16 @@ fn events_are_about_what_bears_our_number() {
     );
     assert_eq!(of("customer.created", r#"{"anything":1}"#), None);
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_hostile_event_is_read_or_refused(
+        body in crate::hostile::hostile(proptest::strategy::Just(
+            r#"{"id":"evt_1","type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","amount":10,"amount_received":10,"currency":"eur","status":"succeeded","metadata":{"request_no":"m~1"}}}}"#,
+        )),
+    ) {
+        if let Err(problem) = event(&body) {
+            proptest::prop_assert_eq!(problem.code, Code::BodyInvalid);
+        }
+    }
+}

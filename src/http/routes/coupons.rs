@@ -50,12 +50,12 @@ pub(in crate::http) fn limit_intent(activity_id: PathId, body: &Body) -> Result<
         activity_id: activity_id.clone(),
         limit,
     };
-    let key = IdempotencyKey::unnamed(runtime::uuid(runtime::now()));
-    Ok(Intent::about(activity_id, command).or_key(Some(key)))
+    Ok(Intent::about(activity_id, command))
 }
 
 /// `PUT /v1/coupons/{activity_id}`: 200 with the limit.
 pub(crate) async fn limit(activity_id: PathId, submission: Submission) -> Result {
-    let intent = limit_intent(activity_id, &submission.body)?;
+    let key = IdempotencyKey::unnamed(runtime::uuid(runtime::now()));
+    let intent = limit_intent(activity_id, &submission.body)?.or_key(Some(key));
     submission.perform(intent).await
 }

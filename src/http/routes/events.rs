@@ -86,3 +86,115 @@ fn intent(event: &mut CloudEvent) -> Result<Intent> {
         (Reader::Naming(_, read) | Reader::Alone(read), _) => read(body),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+    use serde_json::{Value, json};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::{Decision, Given, Identifier, Snapshot, Timestamp};
+    use crate::hostile::{json, text};
+    use crate::idempotency::fingerprint;
+
+    /// A body with every field that the operation has.
+    fn full(operation: &str) -> Value {
+        match operation {
+            "order.create" => json!({
+                "order_no": "o", "user_id": "u", "amount": 1, "currency": "EUR", "metadata": {"a": "b"}
+            }),
+            "order.pay" => json!({
+                "amount": 1, "currency": "EUR", "request_no": "r", "payment_method": "wallet"
+            }),
+            "order.ship" => json!({"tracking_no": "t"}),
+            "order.refund" => json!({"amount": 1, "refund_no": "r", "reason": "x"}),
+            "account.deposit" => json!({"amount": 1, "currency": "EUR", "reference": "x"}),
+            "coupon.grant" => json!({"user_id": "u"}),
+            "coupon.limit" => json!({"limit": 1}),
+            "profile.update" => json!({"a": "b", "c": null}),
+            "message.send" => json!({"kind": "sms", "to": "+49", "text": "x"}),
+            _ => json!({}),
+        }
+    }
+
+    fn read(reader: &Reader, subject: &str, body: &Body) -> Result<Intent> {
+        match reader {
+            Reader::About(read) => read(PathId(subject.to_owned()), body),
+            Reader::Naming(_, read) | Reader::Alone(read) => read(body),
+        }
+    }
+
+    /// The place of a reader, and a body with some fields changed, missing or made up.
+    fn almost_full() -> impl Strategy<Value = (usize, Value)> {
+        let changes = vec((any::<Index>(), proptest::option::of(json())), 0..3);
+        let more = prop_oneof![3 => Just(BTreeMap::<String, Value>::new()), 1 => btree_map(text(), json(), 0..3)];
+        (0..READERS.len(), changes, more).prop_map(|(place, changes, more)| {
+            let mut body = full(READERS[place].0);
+            let members = body.as_object_mut().unwrap();
+            for (index, value) in changes {
+                let names: Vec<String> = members.keys().cloned().collect();
+                match (names.is_empty(), value) {
+                    (true, _) => None,
+                    (false, Some(value)) => members.insert(index.get(&names).clone(), value),
+                    (false, None) => members.remove(index.get(&names)),
+                };
+            }
+            members.extend(more);
+            (place, body)
+        })
+    }
+
+    fn given() -> Given {
+        Given {
+            now: Timestamp::from_millis(1_796_057_155_120),
+            subject: Uuid::from_u128(1),
+            event: Uuid::from_u128(2),
+            instance: Uuid::from_u128(3),
+            channel: None,
+        }
+    }
+
+    #[test]
+    fn a_full_body_of_every_operation_is_read() {
+        for (operation, reader) in &READERS {
+            let body = Body::of(full(operation)).unwrap();
+            let intent = read(reader, "o", &body).unwrap_or_else(|_| panic!("{operation}"));
+            assert_eq!(intent.command.operation(), *operation);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_hostile_body_is_a_command_or_refused(
+            (place, body) in almost_full(), subject in prop_oneof![3 => Just("o".to_owned()), 1 => text()],
+        ) {
+            let (operation, reader) = &READERS[place];
+            let body = Body::parse(body.to_string().as_bytes()).unwrap();
+            match read(reader, &subject, &body) {
+                Ok(intent) => {
+                    let path = intent.path.as_ref().map(Identifier::as_str);
+                    prop_assert!(fingerprint(operation, path.as_slice(), body.json()).is_ok());
+                    match intent.command.decide(&Snapshot::default(), &given()) {
+                        Decision::Append(row) => {
+                            prop_assert!(serde_json::from_str::<Value>(&row.answer.body).is_ok());
+                            let location = row.answer.location.unwrap_or_default();
+                            prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
+                        }
+                        Decision::Refuse(problem) => prop_assert_ne!(problem.code.status(), 402),
+                    }
+                }
+                Err(problem) => {
+                    prop_assert!(matches!(problem.code.status(), 400 | 404), "{:?}", problem);
+                    for error in problem.errors {
+                        prop_assert!(error.pointer.is_empty() || error.pointer.starts_with('/'));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -223,3 +223,29 @@ pub(crate) async fn events(
         queries::events(database, &merchant, &order.order_no).await?,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hostile::{hostile, identifier};
+
+    proptest! {
+        #[test]
+        fn a_cursor_names_the_order_that_it_was_made_of(order_no in identifier()) {
+            prop_assert_eq!(parse_cursor(&cursor(&order_no)), Ok(order_no));
+        }
+
+        #[test]
+        fn a_hostile_cursor_is_one_of_ours_or_refused(
+            text in hostile(identifier().prop_map(|order_no| cursor(&order_no))),
+        ) {
+            let text = String::from_utf8_lossy(&text);
+            match parse_cursor(&text) {
+                Ok(order_no) => prop_assert_eq!(cursor(&order_no), text),
+                Err(problem) => prop_assert_eq!(problem.code, Code::QueryInvalid),
+            }
+        }
+    }
+}
