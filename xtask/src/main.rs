@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything that is done with this repository, on nothing but a Rust toolchain.
 //!
 //! Start reading here: this file names the commands and hands over to one file for each,
-//! [`component`] (`build`), [`up`], [`test`], [`sim`] and [`bench`]. They share [`workspace`] (where things
+//! [`component`] (`build`), [`up`], [`test`], [`sim`], [`soak`] and [`bench`]. They share [`workspace`] (where things
 //! are, how cargo is called), [`toolchain`] (how the WebAssembly target gets built on this machine)
 //! and [`args`].
 
@@ -15,6 +15,7 @@ mod python;
 mod secrets;
 mod signals;
 mod sim;
+mod soak;
 mod test;
 mod toolchain;
 mod up;
@@ -42,6 +43,9 @@ Usage: cargo xtask <command>
         only the components with seeded defects
   sim --scenario NAME [--choices LIST]
         only what has this in its name; or one run again, with its trace
+  soak [--minutes N] [--clients N] [--rate N] [--hosts N] [--out DIR]
+        load payonce while its hosts are killed, then hold it to every answer it gave;
+        numbers and a plot in target/soak
   bench [--seconds N] [--json FILE]
         measure payonce against a bare component that makes the same host calls
   build the component alone: target/wasm32-wasip2/release/payonce.wasm
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         "up" => up::run(args),
         "test" => test::run(args),
         "sim" => sim::run(args),
+        "soak" => soak::run(args),
         "bench" => bench::run(args),
         "build" => component::run(args),
         "help" | "--help" | "-h" => {

@@ -141,9 +141,12 @@ impl Channel {
 
     /// The events of an order, in the order in which things happened.
     pub fn events_of(&self, order_no: &str) -> Vec<Event> {
-        let mut events = self.shared.state().events.clone();
-        events.retain(|event| event.order_no == order_no);
+        let state = self.shared.state();
+        let events = state.events.iter();
         events
+            .filter(|event| event.order_no == order_no)
+            .cloned()
+            .collect()
     }
 
     /// Where webhooks go: the address of payonce.
