@@ -8,26 +8,35 @@ use spin_sdk::sqlite::{Connection, Error, RowResult, Value};
 use super::migrations;
 use crate::domain::{Code, Problem};
 
-/// The database could not answer; whatever was asked may or may not have happened.
+/// Why there is no answer from the database.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct DatabaseError(String);
+pub enum DatabaseError {
+    /// It could not answer; whatever was asked may or may not have happened.
+    #[error("{0}")]
+    Failed(String),
+    /// A later version of this component has migrated it; nothing was asked.
+    #[error(
+        "the database has schema version {found}, and this version of payonce knows {known} at most: start \
+         the version that migrated it, or a later one"
+    )]
+    Newer { found: i64, known: i64 },
+}
 
 impl DatabaseError {
     /// A row that this component did not write.
     pub(super) fn unexpected_row() -> Self {
-        Self("the database holds a row of an unexpected shape".to_owned())
+        Self::Failed("the database holds a row of an unexpected shape".to_owned())
     }
 
     /// Another connection holds the lock, and has for as long as SQLite waits: nothing happened.
     pub fn is_busy(&self) -> bool {
-        self.0.contains("locked") || self.0.contains("busy")
+        matches!(self, Self::Failed(text) if text.contains("locked") || text.contains("busy"))
     }
 }
 
 impl From<Error> for DatabaseError {
     fn from(error: Error) -> Self {
-        Self(match error {
+        Self::Failed(match error {
             Error::Io(message) => message,
             other => other.to_string(),
         })
@@ -36,12 +45,13 @@ impl From<Error> for DatabaseError {
 
 impl From<DatabaseError> for Problem {
     fn from(error: DatabaseError) -> Self {
-        let mut problem = if error.is_busy() {
-            Self::new(Code::Busy, "another writer holds the database")
-        } else {
-            Self::new(Code::StorageUnavailable, "the database did not answer")
+        let cause = error.to_string();
+        let mut problem = match error {
+            DatabaseError::Newer { .. } => Self::new(Code::StorageUnavailable, &cause),
+            _ if error.is_busy() => Self::new(Code::Busy, "another writer holds the database"),
+            _ => Self::new(Code::StorageUnavailable, "the database did not answer"),
         };
-        problem.cause = Some(error.0);
+        problem.cause = Some(cause);
         problem
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Every statement of a migration can be repeated and commits by itself, and the row in
 //! `schema_migrations` comes last: instances that start together do the same work side by side, and
-//! one that dies half-way leaves the rest to the next.
+//! one that dies half-way leaves the rest to the next. A database that a later version has migrated is left
+//! alone.
 
 use spin_sdk::sqlite::{Connection, Value};
 
@@ -26,6 +27,13 @@ const PAUSE_MS: u64 = 25;
 /// Brings the database up to date.
 pub(super) async fn apply(connection: &Connection) -> Result<(), DatabaseError> {
     let applied = applied_version(connection).await?;
+    let known = MIGRATIONS.last().map_or(0, |(version, _)| *version);
+    if applied > known {
+        return Err(DatabaseError::Newer {
+            found: applied,
+            known,
+        });
+    }
     for (version, script) in MIGRATIONS {
         if *version > applied {
             for statement in statements(script) {

@@ -22,7 +22,7 @@ pub async fn dispatch(admin: &Shop, body: Value) -> Value {
 }
 
 /// Calls the dispatcher until nothing is left to deliver.
-async fn dispatch_all(admin: &Shop) {
+pub async fn dispatch_all(admin: &Shop) {
     eventually("an empty outbox", async || {
         let left = &dispatch(admin, json!({})).await["left"];
         (left["due"] == 0 && left["waiting"] == 0).then_some(())

@@ -37,3 +37,4 @@ mod scene;
 mod sweep;
 mod tokens;
 mod unreadable;
+mod upgrades;
