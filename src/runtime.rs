@@ -25,6 +25,22 @@ pub fn monotonic_nanos() -> u64 {
     monotonic_clock::now()
 }
 
+/// The end of a wait, by the clock that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// So many milliseconds from now.
+    pub fn after_millis(millis: u64) -> Self {
+        Self(monotonic_nanos().saturating_add(millis.saturating_mul(1_000_000)))
+    }
+
+    /// What is left until then, whole milliseconds, rounded up.
+    pub fn left_millis(self) -> u64 {
+        self.0.saturating_sub(monotonic_nanos()).div_ceil(1_000_000)
+    }
+}
+
 /// Waits.
 pub async fn sleep_millis(millis: u64) {
     monotonic_clock::wait_for(millis.saturating_mul(1_000_000)).await;
@@ -84,9 +100,9 @@ pub async fn step_aside(millis: u64) {
     sleep_millis(millis).await;
 }
 
-/// Tosses a coin.
-pub fn coin() -> bool {
-    random() & 1 == 0
+/// Whether a die of so many sides shows its first.
+pub fn one_in(sides: u64) -> bool {
+    random().is_multiple_of(sides)
 }
 
 /// A random number.

@@ -1,12 +1,41 @@
-//! Faults of the database that no file can be made to show, for tests.
+//! Faults for tests: of the database, which no file can be made to show, and of the clock.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use wasmtime_wasi::HostWallClock;
 
 use crate::sqlite::{Connection, Database, Query, Value};
+
+/// A wall clock that is ahead by as many milliseconds as stand in a file, or behind; the file is read at each look,
+/// so the clock can be set while instances run. Without a number it is right.
+#[derive(Clone)]
+pub struct WrongClock {
+    /// The file.
+    pub ahead: PathBuf,
+}
+
+impl HostWallClock for WrongClock {
+    fn resolution(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+
+    fn now(&self) -> Duration {
+        let text = std::fs::read_to_string(&self.ahead).unwrap_or_default();
+        let ahead: i64 = text.trim().parse().unwrap_or(0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let error = Duration::from_millis(ahead.unsigned_abs());
+        let now = now.unwrap_or_default();
+        match ahead {
+            0.. => now.saturating_add(error),
+            _ => now.saturating_sub(error),
+        }
+    }
+}
 
 /// A database that loses results: a statement takes effect, and the component is told that it failed,
 /// as after an interrupted commit.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use payonce_host::faults::LosesResults;
+use payonce_host::faults::{LosesResults, WrongClock};
 use payonce_host::{App, Handler, Limits, Options, Setup, serve};
 use tokio::net::TcpListener;
 
@@ -80,6 +80,10 @@ struct Arguments {
     #[arg(long, value_name = "SQL")]
     lose_result: Vec<String>,
 
+    /// For tests: the wall clock is ahead by as many milliseconds as stand in this file, now.
+    #[arg(long, value_name = "FILE")]
+    clock_ahead: Option<PathBuf>,
+
     /// How long requests may take to finish when the host is told to stop.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     shutdown_grace: Duration,
@@ -133,6 +137,12 @@ async fn start(arguments: Arguments) -> Result<()> {
             let lost = arguments.lose_result.clone();
             *database = Arc::new(LosesResults::new(Arc::clone(database), lost));
         }
+    }
+    if let Some(ahead) = arguments.clock_ahead {
+        let clock = WrongClock { ahead };
+        setup.services.wasi = Some(Arc::new(move |wasi| {
+            wasi.wall_clock(clock.clone());
+        }));
     }
     let app = Arc::new(App::new(setup)?);
     let limits = Limits {

@@ -18,7 +18,7 @@ use spin_sdk::wasip3;
 
 use self::pause::pause_ms;
 use crate::config::{Config, Notify};
-use crate::domain::{Problem, Timestamp};
+use crate::domain::{Horizon, Problem, Timestamp};
 use crate::pace::Pace;
 use crate::runtime;
 use crate::store::outbox::{self, Attempt, Destination, Event, Revive};
@@ -130,6 +130,11 @@ impl Dispatcher {
         Ok(total)
     }
 
+    /// By which events that are due are told; no lease is as long as the longest pause.
+    pub fn horizon(&self) -> Horizon {
+        Horizon::new(runtime::now(), pause::MOST_MS)
+    }
+
     fn receivers(&self) -> impl Iterator<Item = (Destination, &Uri)> {
         let receivers = [
             (Destination::Sms, &self.notify.sms_gateway_url),
@@ -143,7 +148,7 @@ impl Dispatcher {
     /// Claims up to `most` events and sends them; `None` where nothing is due. Others may have been faster
     /// with all that was.
     async fn batch(&self, most: u32) -> Result<Option<Dispatched>, DatabaseError> {
-        let now = runtime::now();
+        let horizon = self.horizon();
         let mut events = Vec::new();
         let mut room = most;
         for (destination, _) in self.receivers() {
@@ -152,17 +157,19 @@ impl Dispatcher {
                 Destination::Sms => most.div_ceil(2),
                 Destination::Notify => room,
             };
-            let due = outbox::due(&self.database, destination, now, share).await?;
+            let due = outbox::due(&self.database, destination, horizon, share).await?;
             room = room.saturating_sub(u32::try_from(due.len()).unwrap_or(u32::MAX));
             events.extend(due);
         }
         if events.is_empty() {
             return Ok(None);
         }
-        let owner = runtime::uuid(now);
+        let owner = runtime::uuid(horizon.now);
         let lease = self.notify.timeout_ms.saturating_add(LEASE_MARGIN_MS);
-        let lease_until = now.plus_millis(i64::try_from(lease).unwrap_or(i64::MAX));
-        let claimed = outbox::claim(&self.database, &events, owner, now, lease_until).await?;
+        let lease_until = horizon
+            .now
+            .plus_millis(i64::try_from(lease).unwrap_or(i64::MAX));
+        let claimed = outbox::claim(&self.database, &events, owner, horizon, lease_until).await?;
         events.retain(|event| claimed.contains(&event.event_id));
         if events.is_empty() {
             return Ok(Some(Dispatched::default()));

@@ -3,6 +3,9 @@
 /// The longest pause, before the part that is random: 6 hours.
 const LONGEST_MS: u64 = 21_600_000;
 
+/// The same with that part, milliseconds.
+pub(super) const MOST_MS: i64 = 25_920_000;
+
 /// The pause after so many attempts, milliseconds: four times as long after each, up to 6 hours, and up to
 /// a fifth longer at `random`, so that what failed together does not come back together.
 pub(super) fn pause_ms(first_ms: u64, attempts: i64, random: u64) -> i64 {
@@ -32,6 +35,7 @@ mod tests {
             ]
         );
         assert_eq!(pause_ms(5_000, i64::MAX, 0), 21_600_000);
+        assert_eq!(pause_ms(5_000, 9, 21_600_000 / 5), MOST_MS);
         assert_eq!(pause_ms(5_000, 0, 0), 5_000);
     }
 

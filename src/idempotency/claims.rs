@@ -12,11 +12,9 @@ use spin_sdk::wasip3;
 use super::entries::Entries;
 use super::record::{Claim, Record};
 use crate::config::Config;
+use crate::domain::{Horizon, Timestamp};
 use crate::pace::Pace;
 use crate::runtime;
-
-/// How far the clocks of two instances may be apart, milliseconds.
-const CLOCKS_DIFFER_MS: i64 = 2_000;
 
 /// The operations that run in this instance.
 pub(super) struct Claims {
@@ -39,7 +37,8 @@ struct Running {
 struct Operation {
     record_key: String,
     fingerprint: String,
-    since: i64,
+    /// On the monotonic clock.
+    since: u64,
     claimed: bool,
 }
 
@@ -59,11 +58,10 @@ impl Claims {
         }
     }
 
-    /// Whether a claim holds others off: its lease is not over, and not longer than a lease can be. Clocks
-    /// go wrong, and a claim from the future would block its key for as long.
+    /// Whether a claim holds others off.
     pub fn is_live(&self, claim: &Claim) -> bool {
-        let left = claim.lease_until.saturating_sub(runtime::now().as_millis());
-        left > 0 && left <= self.lease_ms.saturating_add(CLOCKS_DIFFER_MS)
+        let horizon = Horizon::new(runtime::now(), self.lease_ms);
+        !horizon.is_over(Timestamp::from_millis(claim.lease_until))
     }
 
     /// For how long no operation has run in this instance, nanoseconds; `None` while one does.
@@ -75,7 +73,7 @@ impl Claims {
 
     /// Registers an operation that begins.
     pub fn register(self: &Arc<Self>, record_key: String, fingerprint: String) -> Pending {
-        let since = runtime::now().as_millis();
+        let since = runtime::monotonic_nanos();
         let (number, watch) = {
             let mut running = self.running();
             running.last = running.last.wrapping_add(1);
@@ -111,16 +109,17 @@ impl Claims {
         if running.operations.is_empty() {
             return Next::Rest;
         }
-        let now = runtime::now();
-        let begun_before = now.as_millis().saturating_sub_unsigned(self.after_ms);
+        let after_nanos = self.after_ms.saturating_mul(1_000_000);
+        let begun_before = runtime::monotonic_nanos().checked_sub(after_nanos);
         let due = running
             .operations
             .iter_mut()
-            .find(|(_, operation)| !operation.claimed && operation.since <= begun_before);
+            .find(|(_, operation)| !operation.claimed && Some(operation.since) <= begun_before);
         let Some((number, operation)) = due else {
             return Next::Wait;
         };
         operation.claimed = true;
+        let now = runtime::now();
         let claim = Record::Claim(Claim {
             owner: runtime::uuid(now),
             fingerprint: operation.fingerprint.clone(),

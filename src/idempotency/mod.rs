@@ -28,7 +28,7 @@ use self::record::{Claim, Record, record_key};
 use self::under_way::UnderWay;
 use crate::config::Config;
 use crate::domain::{Answer, Code, Command, Identifier, Problem};
-use crate::runtime;
+use crate::runtime::{self, Deadline};
 use crate::settlement::Settler;
 use crate::store::{Database, Entry, Journal, Recorded, Verdict, queries};
 
@@ -197,11 +197,10 @@ impl Idempotency {
         mut record: Option<Record>,
         waited: &mut bool,
     ) -> Result<NextAction, Problem> {
-        const FIRST_PAUSE_MS: i64 = 5;
-        const LONGEST_PAUSE_MS: i64 = 200;
+        const FIRST_PAUSE_MS: u64 = 5;
+        const LONGEST_PAUSE_MS: u64 = 200;
 
-        let started = runtime::now();
-        let give_up = started.plus_millis(i64::try_from(request.wait_ms).unwrap_or(i64::MAX));
+        let give_up = Deadline::after_millis(request.wait_ms);
         let mut pause = FIRST_PAUSE_MS;
         loop {
             let claim = match record {
@@ -235,14 +234,14 @@ impl Idempotency {
                 Ok(None) | Err(_) => same_request(&claim.fingerprint, &request.fingerprint)?,
             }
             let now = runtime::now().as_millis();
-            if now >= give_up.as_millis() {
+            let left = give_up.left_millis();
+            if left == 0 {
                 return Err(in_progress(&claim, now));
             }
             *waited = true;
-            let left = give_up.as_millis().saturating_sub(now);
-            let lease_left = claim.lease_until.saturating_sub(now).saturating_add(1);
-            let millis = pause.min(left).min(lease_left).max(1);
-            runtime::sleep_millis(millis.unsigned_abs()).await;
+            let lease_left = claim.lease_until.saturating_sub(now).max(0).unsigned_abs();
+            let lease_end = lease_left.saturating_add(1);
+            runtime::sleep_millis(pause.min(left).min(lease_end)).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE_MS);
             record = self.peek(&request.merchant, &request.key).await.record;
         }

@@ -4,14 +4,14 @@
 use serde::Serialize;
 
 use super::{Idempotency, Reply};
-use crate::domain::{Answer, CallKind, ChannelCall, Code, Identifier, Problem, Timestamp};
-use crate::runtime;
+use crate::domain::{Answer, CallKind, ChannelCall, Code, Identifier, Problem};
+use crate::runtime::{self, Deadline};
 use crate::settlement::{Ending, Progress};
 use crate::store::{channel_calls, queries};
 
 /// The pause before the journal is read again, milliseconds: the first one, and the longest.
-const FIRST_PAUSE_MS: i64 = 20;
-const LONGEST_PAUSE_MS: i64 = 1_000;
+const FIRST_PAUSE_MS: u64 = 20;
+const LONGEST_PAUSE_MS: u64 = 1_000;
 
 /// An operation that is in the journal without a final answer.
 pub(super) struct UnderWay<'a> {
@@ -35,8 +35,7 @@ impl Idempotency {
         waited: &mut bool,
     ) -> Result<Reply, Problem> {
         let UnderWay { merchant, key, .. } = under_way;
-        let wait_ms = i64::try_from(under_way.wait_ms).unwrap_or(i64::MAX);
-        let give_up = runtime::now().plus_millis(wait_ms);
+        let give_up = Deadline::after_millis(under_way.wait_ms);
         let mut pause = FIRST_PAUSE_MS;
         loop {
             let call = channel_calls::of_key(&self.database, merchant, key).await?;
@@ -47,11 +46,7 @@ impl Idempotency {
                 self.settler.go_on(&call).await?
             };
             if let Progress::Settled(ending) = progress {
-                let recorded = queries::recorded(&self.database, merchant, key).await?;
-                let recorded = recorded
-                    .filter(|recorded| !recorded.answer.is_under_way())
-                    .filter(|recorded| recorded.fingerprint == under_way.fingerprint);
-                let answer = recorded.ok_or_else(inconsistent)?.answer;
+                let answer = self.ended(&under_way).await?.ok_or_else(inconsistent)?;
                 // Who heard of it second may still be the first to answer.
                 return Ok(if under_way.begun_here || ending != Ending::Before {
                     Reply::first(answer)
@@ -59,25 +54,34 @@ impl Idempotency {
                     Reply::replay(answer)
                 });
             }
-            let now = runtime::now();
-            if under_way.begun_here || now >= give_up {
-                return self.state(&call, progress, now).await;
+            let left = give_up.left_millis();
+            if under_way.begun_here || left == 0 {
+                // Somebody else may have heard of its end meanwhile.
+                return match self.ended(&under_way).await? {
+                    Some(answer) if under_way.begun_here => Ok(Reply::first(answer)),
+                    Some(answer) => Ok(Reply::replay(answer)),
+                    None => self.state(&call, progress).await,
+                };
             }
             *waited = true;
-            let left = give_up.as_millis().saturating_sub(now.as_millis());
-            let millis = pause.min(left).max(1);
-            runtime::sleep_millis(millis.unsigned_abs()).await;
+            runtime::sleep_millis(pause.min(left)).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE_MS);
         }
     }
 
+    /// The final answer, once there is one.
+    async fn ended(&self, under_way: &UnderWay<'_>) -> Result<Option<Answer>, Problem> {
+        let UnderWay { merchant, key, .. } = under_way;
+        let recorded = queries::recorded(&self.database, merchant, key).await?;
+        let answer = recorded
+            .filter(|recorded| !recorded.answer.is_under_way())
+            .filter(|recorded| recorded.fingerprint == under_way.fingerprint)
+            .map(|recorded| recorded.answer);
+        Ok(answer)
+    }
+
     /// 202 with the payment or refund as it is.
-    async fn state(
-        &self,
-        call: &ChannelCall,
-        progress: Progress,
-        now: Timestamp,
-    ) -> Result<Reply, Problem> {
+    async fn state(&self, call: &ChannelCall, progress: Progress) -> Result<Reply, Problem> {
         let (database, id) = (&self.database, &call.subject_id);
         let (body, location) = match call.kind {
             CallKind::Charge => {
@@ -92,7 +96,8 @@ impl Idempotency {
         };
         let lease_left = match progress {
             Progress::Owned { lease_until } => {
-                lease_until.as_millis().saturating_sub(now.as_millis())
+                let now = runtime::now().as_millis();
+                lease_until.as_millis().saturating_sub(now)
             }
             Progress::Open | Progress::Settled(_) => 0,
         };

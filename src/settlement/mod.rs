@@ -17,8 +17,8 @@ use crate::channel::{self, Channel, Outcome, Unknown};
 use crate::config::Config;
 use crate::domain::commands::{ReturnPayment, SettlePayment, SettleRefund};
 use crate::domain::{
-    CallKind, ChannelCall, ChannelTerms, Code, Command, Given, PaymentStatus, Problem, Settlement,
-    Timestamp,
+    CallKind, ChannelCall, ChannelTerms, Code, Command, Given, Horizon, PaymentStatus, Problem,
+    Settlement, Timestamp,
 };
 use crate::runtime;
 use crate::store::{Database, Entry, Journal, Verdict, channel_calls, queries};
@@ -106,21 +106,26 @@ impl Settler {
         if call.settled {
             return Ok(Progress::Settled(Ending::Before));
         }
-        let now = runtime::now();
+        let horizon = self.horizon();
         let owned = Progress::Owned {
             lease_until: call.lease_until,
         };
-        if call.lease_until > now {
+        if !horizon.is_over(call.lease_until) {
             return Ok(owned);
         }
-        let owner = runtime::uuid(now);
-        let lease_until = now.plus_millis(self.lease_ms());
-        if channel_calls::take_over(&self.database, call, owner, now, lease_until).await? {
+        let owner = runtime::uuid(horizon.now);
+        let lease_until = horizon.now.plus_millis(self.lease_ms());
+        if channel_calls::take_over(&self.database, call, owner, horizon, lease_until).await? {
             let owner = owner.to_string();
             self.work(call, &owner, Approach::LookUpFirst).await
         } else {
             Ok(owned)
         }
+    }
+
+    /// By which leases that are over are told.
+    pub fn horizon(&self) -> Horizon {
+        Horizon::new(runtime::now(), self.lease_ms())
     }
 
     fn lease_ms(&self) -> i64 {

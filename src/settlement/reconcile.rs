@@ -40,7 +40,7 @@ impl Settler {
     pub async fn reconcile(&self, limit: u32) -> Result<Reconciled, Problem> {
         let started = runtime::monotonic_nanos();
         // What is given back is due later than this.
-        let due = runtime::now();
+        let due = self.horizon();
         let mut total = Reconciled::default();
         while total.taken_over < limit
             && runtime::monotonic_nanos().saturating_sub(started) < BUDGET_NANOS

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::row::Row;
 use super::{Database, DatabaseError};
-use crate::domain::{CallKind, ChannelCall, Identifier, Timestamp};
+use crate::domain::{CallKind, ChannelCall, Horizon, Identifier, Timestamp};
 
 const COLUMNS: &str = "subject_id, kind, channel, number, charge_number, merchant_id, order_no, \
      substr(charge_number, length(merchant_id) + 2), idempotency_key, amount, currency, \
@@ -57,15 +57,16 @@ pub async fn take_over(
     database: &Database,
     call: &ChannelCall,
     owner: Uuid,
-    now: Timestamp,
+    horizon: Horizon,
     lease_until: Timestamp,
 ) -> Result<bool, DatabaseError> {
     let parameters = [
         call.subject_id.as_str().into(),
         call.owner.as_deref().map_or(Value::Null, Value::from),
-        now.as_millis().into(),
+        horizon.now.as_millis().into(),
         Value::Text(owner.to_string()),
         lease_until.as_millis().into(),
+        horizon.end.as_millis().into(),
     ];
     let rows = database.execute(TAKE_OVER, parameters).await?;
     Ok(!rows.is_empty())
@@ -74,17 +75,18 @@ pub async fn take_over(
 /// Takes over up to `limit` calls whose lease was over at `due`, the longest waiting first.
 pub async fn take_over_due(
     database: &Database,
-    due: Timestamp,
+    due: Horizon,
     owner: Uuid,
     lease_until: Timestamp,
     limit: u32,
 ) -> Result<Vec<ChannelCall>, DatabaseError> {
     let statement = format!("{TAKE_OVER_DUE} RETURNING {COLUMNS}");
     let parameters = [
-        due.as_millis().into(),
+        due.now.as_millis().into(),
         Value::Text(owner.to_string()),
         lease_until.as_millis().into(),
         limit.into(),
+        due.end.as_millis().into(),
     ];
     let rows = database.execute(statement.as_str(), parameters).await?;
     rows.iter().map(|row| call(&mut Row::new(row))).collect()
@@ -136,13 +138,16 @@ pub async fn keep_event(
 }
 
 /// Counts what is open.
-pub async fn open(database: &Database, now: Timestamp) -> Result<Open, DatabaseError> {
+pub async fn open(database: &Database, horizon: Horizon) -> Result<Open, DatabaseError> {
     let statement = "SELECT count(*) FILTER (WHERE kind = 'charge'), \
-                       count(*) FILTER (WHERE kind = 'refund'), count(*) FILTER (WHERE lease_until <= ?1) \
+                       count(*) FILTER (WHERE kind = 'refund'), \
+                       count(*) FILTER (WHERE lease_until <= ?1 OR lease_until > ?2) \
                      FROM channel_calls WHERE settled_at IS NULL";
-    let rows = database
-        .execute(statement, [now.as_millis().into()])
-        .await?;
+    let parameters = [
+        horizon.now.as_millis().into(),
+        horizon.end.as_millis().into(),
+    ];
+    let rows = database.execute(statement, parameters).await?;
     let mut row = rows
         .first()
         .map(Row::new)
@@ -186,12 +191,14 @@ fn call(row: &mut Row<'_>) -> Result<ChannelCall, DatabaseError> {
 }
 
 const TAKE_OVER: &str = "UPDATE channel_calls SET owner = ?4, lease_until = ?5, attempts = attempts + 1 \
-     WHERE subject_id = ?1 AND owner IS ?2 AND lease_until <= ?3 AND settled_at IS NULL \
+     WHERE subject_id = ?1 AND owner IS ?2 AND (lease_until <= ?3 OR lease_until > ?6) \
+       AND settled_at IS NULL \
      RETURNING subject_id";
 
 const TAKE_OVER_DUE: &str = "UPDATE channel_calls SET owner = ?2, lease_until = ?3, attempts = attempts + 1 \
      WHERE settled_at IS NULL AND subject_id IN ( \
-       SELECT subject_id FROM channel_calls WHERE settled_at IS NULL AND lease_until <= ?1 \
+       SELECT subject_id FROM channel_calls \
+       WHERE settled_at IS NULL AND (lease_until <= ?1 OR lease_until > ?5) \
        ORDER BY lease_until, attempts LIMIT ?4)";
 
 const RELEASE: &str = "UPDATE channel_calls SET lease_until = ?3, last_error = ?4, \

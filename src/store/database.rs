@@ -96,6 +96,15 @@ impl Database {
         result
     }
 
+    /// Empties the write-ahead log into the database, if readers let it within the time that a lock may take.
+    ///
+    /// SQLite copies by itself, but begins the log anew only when no reader is in it just then. Under constant
+    /// load there always is one, and the log would grow without end.
+    pub async fn checkpoint(&self) {
+        // A remote database may refuse this; it looks after its log itself.
+        _ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)", []).await;
+    }
+
     async fn connection(&self) -> Result<Arc<Connection>, DatabaseError> {
         if let Some(connection) = self.kept() {
             return Ok(connection);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::database::json_array;
 use super::row::Row;
 use super::{Database, DatabaseError};
-use crate::domain::Timestamp;
+use crate::domain::{Horizon, Timestamp};
 
 /// Who gets an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -88,13 +88,14 @@ pub enum Revive<'a> {
 pub async fn due(
     database: &Database,
     destination: Destination,
-    now: Timestamp,
+    horizon: Horizon,
     limit: u32,
 ) -> Result<Vec<Event>, DatabaseError> {
     let parameters = [
         destination.name().into(),
-        now.as_millis().into(),
+        horizon.now.as_millis().into(),
         limit.into(),
+        horizon.end.as_millis().into(),
     ];
     let rows = database.execute(DUE, parameters).await?;
     rows.iter()
@@ -121,7 +122,7 @@ pub async fn claim(
     database: &Database,
     events: &[Event],
     owner: Uuid,
-    now: Timestamp,
+    horizon: Horizon,
     lease_until: Timestamp,
 ) -> Result<BTreeSet<String>, DatabaseError> {
     #[derive(Serialize)]
@@ -136,8 +137,9 @@ pub async fn claim(
     let parameters = [
         json_array(seen),
         Value::Text(owner.to_string()),
-        now.as_millis().into(),
+        horizon.now.as_millis().into(),
         lease_until.as_millis().into(),
+        horizon.end.as_millis().into(),
     ];
     event_ids(database, CLAIM, parameters).await
 }
@@ -196,15 +198,17 @@ pub async fn revive(
 }
 
 /// Counts what is not delivered.
-pub async fn left(database: &Database, now: Timestamp) -> Result<Left, DatabaseError> {
+pub async fn left(database: &Database, horizon: Horizon) -> Result<Left, DatabaseError> {
     // The second condition on `state` is that of the index.
     let statement = "SELECT \
-         (SELECT count(*) FROM deliveries WHERE state = 'pending' AND due_at <= ?1), \
-         (SELECT count(*) FROM deliveries WHERE state = 'pending' AND due_at > ?1), \
+         (SELECT count(*) FROM deliveries WHERE state = 'pending' AND (due_at <= ?1 OR due_at > ?2)), \
+         (SELECT count(*) FROM deliveries WHERE state = 'pending' AND due_at > ?1 AND due_at <= ?2), \
          (SELECT count(*) FROM deliveries WHERE state = 'dead' AND state <> 'pending')";
-    let rows = database
-        .execute(statement, [now.as_millis().into()])
-        .await?;
+    let parameters = [
+        horizon.now.as_millis().into(),
+        horizon.end.as_millis().into(),
+    ];
+    let rows = database.execute(statement, parameters).await?;
     let mut row = Row::only(&rows)?;
     Ok(Left {
         due: row.integer()?,
@@ -229,15 +233,22 @@ async fn event_ids(
     rows.iter().map(|row| Row::new(row).text()).collect()
 }
 
+/// Two looks at the index, each with its own limit: one look with `OR` would sort all that is due.
 const DUE: &str = "SELECT o.event_id, o.merchant_id, o.type, o.subject, o.version, o.data, o.created_at, d.attempts \
-         FROM deliveries AS d JOIN outbox AS o ON o.event_id = d.event_id \
-         WHERE d.state = 'pending' AND d.destination = ?1 AND d.due_at <= ?2 \
+         FROM ( \
+           SELECT * FROM (SELECT event_id, attempts, due_at FROM deliveries \
+             WHERE state = 'pending' AND destination = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3) \
+           UNION ALL \
+           SELECT * FROM (SELECT event_id, attempts, due_at FROM deliveries \
+             WHERE state = 'pending' AND destination = ?1 AND due_at > ?4 ORDER BY due_at LIMIT ?3) \
+         ) AS d JOIN outbox AS o ON o.event_id = d.event_id \
          ORDER BY d.due_at LIMIT ?3";
 
 const CLAIM: &str = "UPDATE deliveries SET owner = ?2, due_at = ?4, attempts = deliveries.attempts + 1 \
          FROM json_each(?1) AS seen \
          WHERE deliveries.event_id = seen.value ->> '$.event_id' AND deliveries.state = 'pending' \
-           AND deliveries.attempts = seen.value ->> '$.attempts' AND deliveries.due_at <= ?3 \
+           AND deliveries.attempts = seen.value ->> '$.attempts' \
+           AND (deliveries.due_at <= ?3 OR deliveries.due_at > ?5) \
          RETURNING event_id";
 
 const SETTLE: &str = "UPDATE deliveries SET state = settled.value ->> '$.state', owner = NULL, \

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use spin_sdk::sqlite::{RowResult, Value};
 
-use super::channel_calls::{self, Open};
-use super::outbox::{self, Left};
+use super::channel_calls::Open;
+use super::outbox::Left;
 use super::row::Row;
 use super::{Database, DatabaseError};
 use crate::domain::{OrderStatus, PaymentStatus, Timestamp};
@@ -141,17 +141,18 @@ pub struct Difference {
     pub entries: i64,
 }
 
-/// Counts everything.
+/// Counts everything else than what is `left` of events and `open` at the channel.
 pub async fn stats(
     database: &Database,
     now: Timestamp,
+    left: Left,
+    open: Open,
     stuck_after_ms: i64,
 ) -> Result<Stats, DatabaseError> {
     let orders = OrderStatus::ALL.map(OrderStatus::name);
     let orders = by_status(database, "orders", &orders).await?;
     let payments = PaymentStatus::ALL.map(PaymentStatus::name);
     let payments = by_status(database, "payments", &payments).await?;
-    let left = outbox::left(database, now).await?;
     // A second condition on a state is that of an index.
     let statement = "SELECT \
          (SELECT count(*) FROM deliveries WHERE state = 'sent' AND state <> 'pending'), \
@@ -181,7 +182,7 @@ pub async fn stats(
             retired: row.integer()?,
             oldest_at: row.optional_time()?,
         },
-        channel: channel_work(database, now, stuck_after_ms).await?,
+        channel: channel_work(database, now, open, stuck_after_ms).await?,
         stuck: Stuck {
             payment_processing_since: row.optional_time()?,
             event_due_since: row.optional_time()?,
@@ -209,6 +210,7 @@ async fn by_status(
 async fn channel_work(
     database: &Database,
     now: Timestamp,
+    open: Open,
     stuck_after_ms: i64,
 ) -> Result<ChannelWork, DatabaseError> {
     let before = now.plus_millis(stuck_after_ms.saturating_neg());
@@ -234,7 +236,7 @@ async fn channel_work(
            AND r.merchant_id = p.merchant_id AND r.order_no = p.order_no \
          WHERE p.status = 'failed' AND r.status <> 'succeeded' ORDER BY r.created_at LIMIT ?1";
     Ok(ChannelWork {
-        open: channel_calls::open(database, now).await?,
+        open,
         stuck,
         unclaimed: all(database, unclaimed, |row| {
             Ok(Unclaimed {

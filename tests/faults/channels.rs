@@ -2,6 +2,7 @@
 //! on the way, there is one charge and one final answer, and the channel's book is ours.
 
 mod charges;
+mod clocks;
 mod crashes;
 mod reconcilers;
 mod refunds;

@@ -1,13 +1,50 @@
 //! The disk is full.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
+use futures::future::join_all;
 use serde_json::json;
 
 use crate::scene::settled;
 use crate::support::names::fresh;
 use crate::support::oracle::audit;
 use crate::support::site::Site;
+use crate::support::wait::eventually;
+
+/// SQLite begins its log anew only when nobody reads. Where somebody always does, the log stays small all the same.
+#[tokio::test]
+async fn the_log_of_the_database_is_emptied_although_somebody_always_reads() {
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    shop.deposit("u", 1).await;
+    let [mut one, mut other] = [site.connect(), site.connect()];
+    let (stop, stopped) = mpsc::channel::<()>();
+    let readers = std::thread::spawn(move || {
+        let look = "BEGIN; SELECT count(*) FROM accounts;";
+        one.execute_batch(look).unwrap();
+        while stopped.recv_timeout(Duration::from_millis(3)) == Err(RecvTimeoutError::Timeout) {
+            other.execute_batch(look).unwrap();
+            one.execute_batch("COMMIT").unwrap();
+            std::mem::swap(&mut one, &mut other);
+        }
+    });
+    let log = site.database().with_extension("db-wal");
+    let mut longest = 0;
+    eventually("a log that was emptied", async || {
+        let users: Vec<_> = (0..16).map(|_| fresh("user")).collect();
+        join_all(users.iter().map(|user| shop.deposit(user, 1))).await;
+        let length = std::fs::metadata(&log).unwrap().len();
+        longest = longest.max(length);
+        (length < longest / 2).then_some(())
+    })
+    .await;
+    drop(stop);
+    readers.join().unwrap();
+    audit(&site);
+}
 
 /// R5, invariants 4 and 5: what does not fit is a retryable 503 without effect; what was answered
 /// stays; when there is room again every key ends in one final answer.

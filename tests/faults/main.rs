@@ -18,6 +18,7 @@ mod support;
 mod auditor;
 mod channels;
 mod clients;
+mod clocks;
 mod configuration;
 mod contests;
 mod crash;

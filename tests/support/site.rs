@@ -91,6 +91,22 @@ impl Site {
         Server::start(command)
     }
 
+    /// Starts a host whose wall clock is as [`Site::set_clock`] says, right until then.
+    pub fn start_with_clock(&self) -> Server {
+        let mut command = self.command();
+        command.arg("--clock-ahead").arg(self.clock());
+        Server::start(command)
+    }
+
+    /// Sets the clock of such hosts ahead by so many milliseconds, now.
+    pub fn set_clock(&self, ahead_ms: i64) {
+        std::fs::write(self.clock(), ahead_ms.to_string()).expect("the clock");
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.dir.path().join("clock")
+    }
+
     /// Starts a host whose files cannot grow beyond so many bytes, as on a disk that is full.
     pub fn start_on_full_disk(&self, bytes: u64) -> Server {
         let host = self.command();

@@ -67,7 +67,7 @@ pub(crate) async fn dispatch(
         revived = revived.saturating_add(dead);
     }
     let dispatched = app.delivery.dispatch(limit).await?;
-    let left = outbox::left(&app.maintenance, runtime::now()).await?;
+    let left = outbox::left(&app.maintenance, app.delivery.horizon()).await?;
     Ok(Json(DispatchAnswer {
         revived,
         dispatched,
@@ -120,18 +120,17 @@ pub(crate) async fn reconcile(
     if reconciled.settled() {
         app.delivery.wake();
     }
-    let left = channel_calls::open(&app.maintenance, runtime::now()).await?;
+    let left = channel_calls::open(&app.maintenance, app.idempotency.settler.horizon()).await?;
     Ok(Json(ReconcileAnswer { reconciled, left }).into_response())
 }
 
 /// `GET /admin/stats`: 200 with counts by state, and what is stuck.
 pub(crate) async fn stats(State(app): Shared, _: Admin) -> Result {
-    let stats = reports::stats(
-        &app.maintenance,
-        runtime::now(),
-        app.config.channel.stuck_after_ms,
-    )
-    .await?;
+    let database = &app.maintenance;
+    let left = outbox::left(database, app.delivery.horizon()).await?;
+    let open = channel_calls::open(database, app.idempotency.settler.horizon()).await?;
+    let stuck_after_ms = app.config.channel.stuck_after_ms;
+    let stats = reports::stats(database, runtime::now(), left, open, stuck_after_ms).await?;
     Ok(Json(stats).into_response())
 }
 

@@ -28,7 +28,7 @@ fn text(db: &Connection, query: &str) -> String {
 
 fn take_over(db: &Connection, seen: &str, now: i64, owner: &str) -> bool {
     let mut statement = db.prepare(TAKE_OVER).unwrap();
-    let parameters = params!["pay_1", seen, now, owner, now + 50];
+    let parameters = params!["pay_1", seen, now, owner, now + 50, now + 50];
     let mut rows = statement.query(parameters).unwrap();
     rows.next().unwrap().is_some()
 }
@@ -45,6 +45,14 @@ fn a_call_is_taken_over_by_one_when_its_lease_is_over() {
     db.execute("UPDATE channel_calls SET settled_at = 1", [])
         .unwrap();
     assert!(!take_over(&db, "b", 150, "c"));
+}
+
+/// 50 ms after now is the most that a clock that is right can give.
+#[test]
+fn a_lease_that_no_right_clock_can_have_given_is_over() {
+    let db = database();
+    assert!(!take_over(&db, "first", 50, "a"));
+    assert!(take_over(&db, "first", 49, "b"));
 }
 
 #[test]
@@ -68,7 +76,9 @@ fn a_sweep_takes_what_was_due_when_it_began_and_each_once() {
     let statement = format!("{TAKE_OVER_DUE} RETURNING {COLUMNS}");
     let take = |due: i64, owner: &str, limit: i64| {
         let mut statement = db.prepare(&statement).unwrap();
-        let mut rows = statement.query(params![due, owner, 900, limit]).unwrap();
+        let mut rows = statement
+            .query(params![due, owner, 900, limit, 900])
+            .unwrap();
         let mut taken = Vec::new();
         while let Some(row) = rows.next().unwrap() {
             assert_eq!(row.get_unwrap::<_, String>(7).len(), 2);

@@ -29,6 +29,9 @@ const SPARSE_BATCH: usize = 4;
 /// For how long it steps aside, milliseconds.
 const ASIDE_MS: u64 = 250;
 
+/// How many writes there are between two that empty the log, on average and over all instances.
+const WRITES_BETWEEN_CHECKPOINTS: u64 = 128;
+
 /// The most operations in one statement.
 const MAX_BATCH: usize = 64;
 
@@ -248,6 +251,9 @@ impl Journal {
                         }
                     }
                     again.extend(self.after_skip(skipped).await);
+                    if runtime::one_in(WRITES_BETWEEN_CHECKPOINTS) {
+                        self.database.checkpoint().await;
+                    }
                 }
                 Err(error) if error.is_busy() => self.after_error(jobs, error).await,
                 Err(error) => {
@@ -316,7 +322,7 @@ impl Journal {
     /// such writers get into each other's way, half of them step aside after another: the rest gets their
     /// requests, and shares commits.
     fn make_room(self: &Arc<Self>) {
-        if runtime::coin() && !self.aside.swap(true, Ordering::Relaxed) {
+        if runtime::one_in(2) && !self.aside.swap(true, Ordering::Relaxed) {
             let journal = Arc::clone(self);
             wasip3::spawn(async move {
                 runtime::step_aside(ASIDE_MS).await;

@@ -7,6 +7,8 @@ use crate::store::migrations::tests::migrated;
 
 const LEASE_MS: i64 = 100;
 const EVENTS: i64 = 3;
+/// Later than anything here.
+const LONGEST_MS: i64 = 1_000_000;
 
 /// What a dispatcher does next.
 #[derive(Clone, Debug)]
@@ -49,9 +51,10 @@ impl World {
 
     fn read(&self) -> Vec<(String, i64)> {
         let mut due = self.db.prepare(DUE).unwrap();
-        let rows = due.query_map(rusqlite::params!["notify", self.now, 10], |row| {
-            Ok((row.get(0)?, row.get(7)?))
-        });
+        let rows = due.query_map(
+            rusqlite::params!["notify", self.now, 10, LONGEST_MS],
+            |row| Ok((row.get(0)?, row.get(7)?)),
+        );
         rows.unwrap().map(Result::unwrap).collect()
     }
 
@@ -66,7 +69,7 @@ impl World {
             panic!("a text")
         };
         let owner = dispatcher.owner.to_string();
-        let parameters = rusqlite::params![seen, owner, self.now, self.now + LEASE_MS];
+        let parameters = rusqlite::params![seen, owner, self.now, self.now + LEASE_MS, LONGEST_MS];
         dispatcher.held = self.changed(CLAIM, parameters);
     }
 
