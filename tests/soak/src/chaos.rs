@@ -1,5 +1,5 @@
-//! What goes wrong meanwhile: hosts die, the key-value store is gone, the channel errs. And what runs beside
-//! the clients: timers, and webhooks that come again.
+//! What goes wrong meanwhile: hosts die, the key-value store is gone, the disk is full, clocks are set, the channel
+//! errs. And what runs beside the clients: timers, and webhooks that come again.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -18,12 +18,19 @@ use crate::world::World;
 /// The calls that a channel of the `http` contract gets.
 pub const CALLS: [Call; 4] = [Call::Charge, Call::Lookup, Call::Refund, Call::LookupRefund];
 
+/// How far clocks are set, milliseconds: the channel's webhooks are good for five minutes.
+const MOST_WRONG_MS: i64 = 120_000;
+
 /// Starts all of it. It ends with the value.
 pub fn start(world: &Arc<World>, seed: u64) -> JoinSet<()> {
     let dice = |number: u64| StdRng::seed_from_u64(!seed.wrapping_add(number));
     let mut chaos = JoinSet::new();
     chaos.spawn(kill_hosts(Arc::clone(world), dice(0)));
     chaos.spawn(confuse_channel(Arc::clone(world), dice(1)));
+    chaos.spawn(set_clocks(Arc::clone(world), dice(4)));
+    if world.disk.is_some() {
+        chaos.spawn(fill_disk(Arc::clone(world), dice(5)));
+    }
     chaos.spawn(settle_later(Arc::clone(world), dice(2)));
     chaos.spawn(repeat_webhooks(Arc::clone(world), dice(3)));
     for (number, (what, seconds)) in [("dispatch", 1), ("reconcile", 1), ("sweep", 5)]
@@ -65,10 +72,45 @@ async fn kill_some(world: &World, dice: &mut StdRng) -> Result<()> {
         world.tally.note(|sample| sample.key_value_removals += 1);
     }
     sleep(millis(dice, 0..1_500)).await;
+    // A host needs room to start.
+    let _room = world.room.lock().await;
     world.fleet.start_all().await?;
     let host = dice.random_range(0..hosts);
     world.channel.webhooks_to(&world.fleet.base(host));
     Ok(())
+}
+
+/// The wall clock of a host is set, forward or back, or right again.
+async fn set_clocks(world: Arc<World>, mut dice: StdRng) {
+    loop {
+        sleep(millis(&mut dice, 3_000..20_000)).await;
+        let ahead = match dice.random_ratio(1, 3) {
+            true => 0,
+            false => dice.random_range(-MOST_WRONG_MS..=MOST_WRONG_MS),
+        };
+        let seat = dice.random_range(0..world.fleet.size());
+        world.violations.check(world.fleet.set_clock(seat, ahead));
+        world.tally.note(|sample| sample.clock_steps += 1);
+    }
+}
+
+/// There is no room on the disk, for seconds.
+async fn fill_disk(world: Arc<World>, mut dice: StdRng) {
+    let Some(disk) = &world.disk else {
+        return;
+    };
+    loop {
+        sleep(millis(&mut dice, 10_000..40_000)).await;
+        let _room = world.room.lock().await;
+        let filled = disk.fill().await;
+        let full = filled.is_ok();
+        world.violations.check(filled);
+        sleep(millis(&mut dice, 200..3_000)).await;
+        world.violations.check(disk.free());
+        world
+            .tally
+            .note(|sample| sample.full_disks += u64::from(full));
+    }
 }
 
 /// For moments, one kind of call errs, or has another outcome.

@@ -20,6 +20,8 @@ const ATTEMPTS: u32 = 6;
 /// Customers, and those of them whose wallets everybody uses.
 const USERS: usize = 1_000;
 const HOT_USERS: usize = 4;
+/// What coupons are for; none of them has as many as there are customers.
+pub const ACTIVITIES: [&str; 3] = ["spring", "summer", "autumn"];
 
 /// Somebody who sends requests, and keeps every key.
 pub struct Client {
@@ -62,7 +64,8 @@ impl Client {
 
     async fn visit(&mut self) {
         match self.dice.random_range(0..100) {
-            0..70 => self.purchase().await,
+            0..62 => self.purchase().await,
+            62..70 => self.account().await,
             70..82 => self.rush().await,
             82..94 => self.repeat().await,
             _ => self.browse().await,
@@ -165,6 +168,27 @@ impl Client {
             for part in parts {
                 self.settle(&part).await;
             }
+        }
+    }
+
+    /// What has nothing to do with orders.
+    async fn account(&mut self) {
+        let queued = self.chance(20);
+        let user = format!("user-{}", self.dice.random_range(0..USERS));
+        let activity = ACTIVITIES[self.dice.random_range(0..ACTIVITIES.len())];
+        let name = format!("{} {}", self.name, self.promises.len());
+        for (operation, subject, body) in [
+            (Operation::Grant, activity, json!({"user_id": user})),
+            (Operation::Profile, &user, json!({"name": name})),
+            (
+                Operation::Message,
+                "",
+                json!({"kind": "sms", "to": "+4915112345678", "text": name}),
+            ),
+        ] {
+            let promise = self.promise(operation, subject, body, queued);
+            self.tap(&promise).await;
+            self.settle(&promise).await;
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Program {
     pub cache: PathBuf,
     /// Where the databases are.
     pub data: PathBuf,
+    /// Where the files are that say how wrong clocks are.
+    pub clocks: PathBuf,
     /// Values of the application's variables.
     pub variables: Vec<(&'static str, String)>,
     /// What hosts say, but for the lines of requests.
@@ -63,6 +65,9 @@ impl Fleet {
             seats: (0..hosts).map(|_| Turn::default()).collect(),
             places: Mutex::new(vec![nowhere; hosts]),
         };
+        for seat in 0..hosts {
+            fleet.set_clock(seat, 0)?;
+        }
         fleet.start_all().await?;
         Ok(fleet)
     }
@@ -92,7 +97,7 @@ impl Fleet {
         if running.is_some() {
             return Ok(());
         }
-        let (child, base) = self.program.spawn().await?;
+        let (child, base) = self.program.spawn(&self.clock(seat)).await?;
         self.places()[seat] = Place {
             base,
             process: child.id(),
@@ -122,6 +127,22 @@ impl Fleet {
     pub fn base(&self, number: usize) -> String {
         let places = self.places();
         places[number % places.len()].base.clone()
+    }
+
+    /// Sets the wall clock of a host so many milliseconds ahead, or right, now.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn set_clock(&self, seat: usize, ahead_ms: i64) -> Result<()> {
+        let file = self.clock(seat);
+        // Renamed, so that nobody reads half of it.
+        let new = file.with_extension("new");
+        std::fs::write(&new, ahead_ms.to_string())?;
+        Ok(std::fs::rename(new, file)?)
+    }
+
+    fn clock(&self, seat: usize) -> PathBuf {
+        self.program.clocks.join(format!("clock-{seat}"))
     }
 
     /// The memory of each host that runs, in bytes.
@@ -170,12 +191,13 @@ impl Fleet {
 }
 
 impl Program {
-    async fn spawn(&self) -> Result<(Child, String)> {
+    async fn spawn(&self, clock: &Path) -> Result<(Child, String)> {
         let mut command = Command::new(&self.host);
         command.arg("--from").arg(&self.manifest);
         command.arg("--cache-dir").arg(&self.cache);
         command.args(["--listen", "127.0.0.1:0", "--state-dir"]);
         command.arg(&self.data);
+        command.arg("--clock-ahead").arg(clock);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("SPIN_VARIABLE_") {
                 command.env_remove(name);

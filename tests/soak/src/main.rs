@@ -2,7 +2,7 @@
 //!
 //! * [`client`]: what clients do; each keeps its keys, as [`promise`]s.
 //! * [`chaos`]: what goes wrong meanwhile, and the timers of an operator.
-//! * [`fleet`] and [`receiver`]: the hosts, and who gets their events. The channel is that of `tests/channel`.
+//! * [`fleet`], [`disk`] and [`receiver`]: the hosts, and who gets their events. The channel is that of `tests/channel`.
 //! * [`verdict`]: what is asked and compared afterwards. Whatever is wrong goes to [`violations`].
 //! * [`tally`], [`report`] and [`plot`]: what is measured, and how it is shown.
 //!
@@ -12,6 +12,7 @@
 
 mod chaos;
 mod client;
+mod disk;
 mod fleet;
 mod plot;
 mod promise;
@@ -38,6 +39,7 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::client::{Client, Running};
+use crate::disk::Disk;
 use crate::fleet::{ADMIN_KEY, API_KEY, Fleet, Program};
 use crate::promise::Promise;
 use crate::receiver::Receiver;
@@ -72,6 +74,10 @@ struct Flags {
     /// Where dice begin
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// A folder on a small file system of its own, a tmpfs for example: the data goes there, and now and then
+    /// there is no room
+    #[arg(long, value_name = "DIR")]
+    disk: Option<PathBuf>,
     /// Where the report, the plot, the log and the data go [default: target/soak beside the manifest]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -127,6 +133,7 @@ async fn run(flags: &Flags) -> Result<u64> {
     let target = target.unwrap_or_default();
     let out = flags.out.clone().unwrap_or_else(|| target.join("soak"));
     let world = Arc::new(open(flags, &out, &target).await?);
+    limit_coupons(&world).await?;
     let clients: Vec<Running> = (0..flags.clients)
         .map(|number| Client::start(&world, number, flags.seed))
         .collect();
@@ -165,15 +172,34 @@ async fn run(flags: &Flags) -> Result<u64> {
     println!("{}", json["totals"]);
     let violations = world.violations.count();
     if violations == 0 {
-        std::fs::remove_dir_all(out.join("data"))?;
+        std::fs::remove_dir_all(data(flags, &out))?;
     }
     Ok(violations)
 }
 
+/// Where the data is.
+fn data(flags: &Flags, out: &Path) -> PathBuf {
+    flags.disk.as_deref().unwrap_or(out).join("data")
+}
+
+/// Limits the coupons of each activity, so that some customers get none.
+async fn limit_coupons(world: &World) -> Result<()> {
+    for activity in client::ACTIVITIES {
+        let url = format!("{}/v1/coupons/{activity}", world.fleet.base(0));
+        let request = world.http.put(url).bearer_auth(API_KEY);
+        let answer = request.json(&json!({"limit": 300})).send().await?;
+        answer.error_for_status()?;
+    }
+    Ok(())
+}
+
 /// Starts everything that clients meet.
 async fn open(flags: &Flags, out: &Path, target: &Path) -> Result<World> {
-    let data = out.join("data");
+    let data = data(flags, out);
+    std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     fleet::empty(&data)?;
+    let disk = flags.disk.as_deref().map(Disk::of);
+    disk.iter().try_for_each(Disk::free)?;
     let config = Config {
         key: CHANNEL_KEY.to_owned(),
         webhook_secret: WEBHOOK_SECRET.to_owned(),
@@ -190,6 +216,8 @@ async fn open(flags: &Flags, out: &Path, target: &Path) -> Result<World> {
         ("notify_url", receiver.url()),
         ("notify_host", receiver.origin()),
         ("notify_secret", receiver::secret()),
+        ("sms_gateway_url", receiver.url()),
+        ("sms_gateway_host", receiver.origin()),
         ("notify_timeout_ms", text("2000")),
         ("notify_pause_ms", text("200")),
         ("channel", text("http")),
@@ -205,6 +233,7 @@ async fn open(flags: &Flags, out: &Path, target: &Path) -> Result<World> {
         manifest: flags.manifest.clone(),
         cache: target.join("payonce-host"),
         data,
+        clocks: out.to_owned(),
         variables,
         log: Arc::new(Mutex::new(log)),
     };
@@ -213,6 +242,8 @@ async fn open(flags: &Flags, out: &Path, target: &Path) -> Result<World> {
     Ok(World {
         http: reqwest::Client::builder().no_proxy().build()?,
         fleet,
+        disk,
+        room: Default::default(),
         channel,
         receiver,
         tally: Default::default(),

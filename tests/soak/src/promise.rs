@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -22,6 +22,9 @@ pub enum Operation {
     Ship,
     Complete,
     Cancel,
+    Grant,
+    Profile,
+    Message,
 }
 
 impl Operation {
@@ -35,6 +38,9 @@ impl Operation {
             Self::Ship => "order.ship",
             Self::Complete => "order.complete",
             Self::Cancel => "order.cancel",
+            Self::Grant => "coupon.grant",
+            Self::Profile => "profile.update",
+            Self::Message => "message.send",
         }
     }
 
@@ -47,16 +53,27 @@ impl Operation {
             Self::Ship => format!("/v1/orders/{subject}/ship"),
             Self::Complete => format!("/v1/orders/{subject}/complete"),
             Self::Cancel => format!("/v1/orders/{subject}/cancel"),
+            Self::Grant => format!("/v1/coupons/{subject}/grants"),
+            Self::Profile => format!("/v1/users/{subject}/profile"),
+            Self::Message => "/v1/messages".to_owned(),
+        }
+    }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Profile => Method::PATCH,
+            _ => Method::POST,
         }
     }
 
     /// The refusals that depend on how things stand; nothing is recorded with them. Any other is wrong.
     fn refusals(self) -> &'static [&'static str] {
         match self {
-            Self::Deposit | Self::Create => &[],
+            Self::Deposit | Self::Create | Self::Profile | Self::Message => &[],
             Self::Pay => &["order_already_paid", "order_state_invalid"],
             Self::Refund => &["order_state_invalid", "refund_exceeds_payment"],
             Self::Ship | Self::Complete | Self::Cancel => &["order_state_invalid"],
+            Self::Grant => &["coupon_exhausted"],
         }
     }
 }
@@ -65,7 +82,7 @@ impl Operation {
 #[derive(Debug)]
 pub struct Request {
     pub operation: Operation,
-    /// The order or the user that it is about.
+    /// The order, the user or the activity that it is about.
     pub subject: String,
     pub key: String,
     /// JSON.
@@ -79,14 +96,19 @@ impl Request {
     pub fn to(&self, base: &str, http: &Client) -> RequestBuilder {
         let request = if self.queued {
             let kind = format!("payonce.{}", self.operation.name());
-            http.post(format!("{base}/v1/events"))
+            let event = http
+                .post(format!("{base}/v1/events"))
                 .header("ce-specversion", "1.0")
                 .header("ce-source", QUEUE)
                 .header("ce-id", &self.key)
-                .header("ce-type", kind)
-                .header("ce-subject", &self.subject)
+                .header("ce-type", kind);
+            match self.operation {
+                Operation::Message => event,
+                _ => event.header("ce-subject", &self.subject),
+            }
         } else {
-            http.post(format!("{base}{}", self.operation.path(&self.subject)))
+            let url = format!("{base}{}", self.operation.path(&self.subject));
+            http.request(self.operation.method(), url)
                 .header("idempotency-key", format!("\"{}\"", self.key))
         };
         request
@@ -215,8 +237,10 @@ impl Promise {
         let wrong = |what: &str| Err(format!("{what}: {self} got {answer}"));
         let retry_after = answer.header("retry-after").is_some();
         let code = answer.code();
+        // A message is queued when it is accepted.
+        let queued = answer.status == 202 && self.request.operation == Operation::Message;
         match (answer.status, code.as_deref()) {
-            (200 | 201, None) | (402, Some(_)) => {
+            (200 | 201, None) | (402, Some(_)) | (202, None) if answer.status != 202 || queued => {
                 let new = Final::of(answer);
                 let mut given = self.given();
                 let before = given.get_or_insert_with(|| new.clone());

@@ -20,6 +20,9 @@ pub struct Sample {
     pub shed: u64,
     pub kills: u64,
     pub key_value_removals: u64,
+    pub clock_steps: u64,
+    /// How often the disk was full.
+    pub full_disks: u64,
 }
 
 impl Default for Sample {
@@ -31,6 +34,8 @@ impl Default for Sample {
             shed: 0,
             kills: 0,
             key_value_removals: 0,
+            clock_steps: 0,
+            full_disks: 0,
         }
     }
 }
@@ -66,6 +71,8 @@ impl Sample {
             "shed": self.shed,
             "kills": self.kills,
             "key_value_removals": self.key_value_removals,
+            "clock_steps": self.clock_steps,
+            "full_disks": self.full_disks,
         })
     }
 
@@ -77,6 +84,8 @@ impl Sample {
         self.shed += other.shed;
         self.kills += other.kills;
         self.key_value_removals += other.key_value_removals;
+        self.clock_steps += other.clock_steps;
+        self.full_disks += other.full_disks;
     }
 }
 

@@ -52,6 +52,12 @@ impl Kept {
 /// # Errors
 /// When a host does not start.
 pub async fn calm(world: &World, seed: u64) -> Result<()> {
+    if let Some(disk) = &world.disk {
+        disk.free()?;
+    }
+    for seat in 0..world.fleet.size() {
+        world.fleet.set_clock(seat, 0)?;
+    }
     world.fleet.start_all().await?;
     world.receiver.recover();
     for call in CALLS {

@@ -10,7 +10,8 @@ use rand::rngs::StdRng;
 use reqwest::Client;
 use serde_json::Value;
 
-use crate::fleet::{ADMIN_KEY, Fleet};
+use crate::disk::Disk;
+use crate::fleet::{ADMIN_KEY, API_KEY, Fleet};
 use crate::promise::{Answer, Promise, Reading};
 use crate::receiver::Receiver;
 use crate::tally::Tally;
@@ -26,6 +27,10 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 pub struct World {
     pub http: Client,
     pub fleet: Fleet,
+    /// Where the data is, if that can be filled.
+    pub disk: Option<Disk>,
+    /// Held by whoever fills the disk, and by whoever needs room.
+    pub room: tokio::sync::Mutex<()>,
     pub channel: Channel,
     pub receiver: Arc<Receiver>,
     pub tally: Tally,
@@ -71,7 +76,7 @@ impl World {
     /// Looks at something; a look has no effect and is not repeated.
     pub async fn look(&self, path: &str, host: usize) {
         let url = format!("{}{path}", self.fleet.base(host));
-        let request = self.http.get(url).bearer_auth(crate::fleet::API_KEY);
+        let request = self.http.get(url).bearer_auth(API_KEY);
         let began = Instant::now();
         let exchange = async { Answer::read(request.send().await?).await };
         match tokio::time::timeout(PATIENCE, exchange).await {
