@@ -18,7 +18,7 @@
 //! other requests along, so nothing here panics.
 
 #![cfg_attr(
-    not(test),
+    not(any(test, fuzzing)),
     deny(
         clippy::unwrap_used,
         clippy::expect_used,
@@ -32,6 +32,8 @@ pub mod channel;
 pub mod config;
 pub mod delivery;
 pub mod domain;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod hostile;
 pub mod http;

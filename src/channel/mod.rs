@@ -8,6 +8,9 @@ mod http;
 mod signature;
 mod stripe;
 
+#[cfg(any(test, fuzzing))]
+pub use self::signature::fuzz::webhook_signature;
+
 use ::http::HeaderMap;
 use futures::future::BoxFuture;
 

@@ -11,6 +11,11 @@ mod routes;
 mod strict_json;
 mod trace;
 
+#[cfg(any(test, fuzzing))]
+pub use cloud_event::fuzz::cloud_event;
+#[cfg(any(test, fuzzing))]
+pub use routes::{events::fuzz::json_body, orders::fuzz::cursor};
+
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;

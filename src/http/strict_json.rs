@@ -77,6 +77,50 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz {
+    use super::*;
+
+    /// Any bytes are read as others read them, or refused; and refused is what others refuse, or has a key twice.
+    pub fn as_others_or_refused(bytes: &[u8]) {
+        // Our parser takes an object with its private key for the text in it.
+        if bytes.windows(8).any(|part| part == b"RawValue") {
+            return;
+        }
+        let others: Option<Value> = serde_json::from_slice(bytes).ok();
+        match serde_json::from_slice(bytes) {
+            Ok(StrictJson(value)) => {
+                assert_eq!(members_of(&value), members_in(bytes));
+                assert_eq!(Some(value), others);
+            }
+            Err(_) => assert!(others.is_none_or(|value| members_of(&value) < members_in(bytes))),
+        }
+    }
+
+    fn members_of(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => items.iter().map(members_of).sum(),
+            Value::Object(object) => object.values().map(|value| 1 + members_of(value)).sum(),
+            _ => 0,
+        }
+    }
+
+    /// The colons outside texts.
+    fn members_in(json: &[u8]) -> usize {
+        let (mut quoted, mut escaped, mut members) = (false, false, 0);
+        for byte in json {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => quoted = !quoted,
+                b':' if !quoted => members += 1,
+                _ => {}
+            }
+        }
+        members
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -119,9 +163,7 @@ mod tests {
         fn a_hostile_text_is_read_as_others_read_it_or_refused(
             text in hostile(json().prop_map(|value| value.to_string())),
         ) {
-            if let Some(value) = read(&text) {
-                prop_assert_eq!(Some(value), serde_json::from_slice(&text).ok());
-            }
+            fuzz::as_others_or_refused(&text);
         }
 
         #[test]

@@ -56,3 +56,14 @@ impl Entries {
         Record::parse(self.seal.open(name, entry)?)
     }
 }
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz {
+    use super::super::{record, seal};
+
+    /// Any bytes are no entry unless they were sealed, and sealed no record unless it can be answered.
+    pub fn cached_entry(bytes: &[u8]) {
+        seal::fuzz::sealed_or_none(bytes);
+        record::fuzz::plausible_or_none(bytes);
+    }
+}

@@ -20,6 +20,8 @@ pub use fingerprint::fingerprint;
 pub use key::{IdempotencyKey, InvalidKey};
 pub use sweep::Swept;
 pub use token::{SubmitToken, TokenError};
+#[cfg(any(test, fuzzing))]
+pub use {entries::fuzz::cached_entry, key::fuzz::header_field, token::fuzz::token};
 
 use self::backlog::Backlog;
 use self::claims::Claims;

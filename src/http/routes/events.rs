@@ -87,6 +87,70 @@ fn intent(event: &mut CloudEvent) -> Result<Intent> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz {
+    use serde_json::Value;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::{Decision, Given, Identifier, Snapshot, Timestamp};
+    use crate::http::{body, strict_json};
+    use crate::idempotency::fingerprint;
+
+    /// Any bytes are strict JSON, and a command to each operation whose body they are, or refused.
+    pub fn json_body(bytes: &[u8]) {
+        strict_json::fuzz::as_others_or_refused(bytes);
+        let Some(body) = body::fuzz::object_or_refused(bytes) else {
+            return;
+        };
+        for (operation, reader) in &READERS {
+            command_or_refused(operation, reader, "o", &body);
+        }
+    }
+
+    /// Any object and subject are a command with a fingerprint and a decision, or refused and pointed at.
+    pub(super) fn command_or_refused(operation: &str, reader: &Reader, subject: &str, body: &Body) {
+        match read(reader, subject, body) {
+            Ok(intent) => {
+                assert_eq!(intent.command.operation(), operation);
+                let path = intent.path.as_ref().map(Identifier::as_str);
+                assert!(fingerprint(operation, path.as_slice(), body.json()).is_ok());
+                match intent.command.decide(&Snapshot::default(), &given()) {
+                    Decision::Append(row) => {
+                        assert!(serde_json::from_str::<Value>(&row.answer.body).is_ok());
+                        let location = row.answer.location.unwrap_or_default();
+                        assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
+                    }
+                    Decision::Refuse(problem) => assert_ne!(problem.code.status(), 402),
+                }
+            }
+            Err(problem) => {
+                assert!(matches!(problem.code.status(), 400 | 404), "{problem:?}");
+                for error in problem.errors {
+                    assert!(error.pointer.is_empty() || error.pointer.starts_with('/'));
+                }
+            }
+        }
+    }
+
+    pub(super) fn read(reader: &Reader, subject: &str, body: &Body) -> Result<Intent> {
+        match reader {
+            Reader::About(read) => read(PathId(subject.to_owned()), body),
+            Reader::Naming(_, read) | Reader::Alone(read) => read(body),
+        }
+    }
+
+    fn given() -> Given {
+        Given {
+            now: Timestamp::from_millis(1_796_057_155_120),
+            subject: Uuid::from_u128(1),
+            event: Uuid::from_u128(2),
+            instance: Uuid::from_u128(3),
+            channel: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -95,12 +159,10 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
     use serde_json::{Value, json};
-    use uuid::Uuid;
 
+    use super::fuzz::read;
     use super::*;
-    use crate::domain::{Decision, Given, Identifier, Snapshot, Timestamp};
     use crate::hostile::{json, text};
-    use crate::idempotency::fingerprint;
 
     /// A body with every field that the operation has.
     fn full(operation: &str) -> Value {
@@ -119,13 +181,6 @@ mod tests {
             "profile.update" => json!({"a": "b", "c": null}),
             "message.send" => json!({"kind": "sms", "to": "+49", "text": "x"}),
             _ => json!({}),
-        }
-    }
-
-    fn read(reader: &Reader, subject: &str, body: &Body) -> Result<Intent> {
-        match reader {
-            Reader::About(read) => read(PathId(subject.to_owned()), body),
-            Reader::Naming(_, read) | Reader::Alone(read) => read(body),
         }
     }
 
@@ -149,16 +204,6 @@ mod tests {
         })
     }
 
-    fn given() -> Given {
-        Given {
-            now: Timestamp::from_millis(1_796_057_155_120),
-            subject: Uuid::from_u128(1),
-            event: Uuid::from_u128(2),
-            instance: Uuid::from_u128(3),
-            channel: None,
-        }
-    }
-
     #[test]
     fn a_full_body_of_every_operation_is_read() {
         for (operation, reader) in &READERS {
@@ -175,26 +220,7 @@ mod tests {
         ) {
             let (operation, reader) = &READERS[place];
             let body = Body::parse(body.to_string().as_bytes()).unwrap();
-            match read(reader, &subject, &body) {
-                Ok(intent) => {
-                    let path = intent.path.as_ref().map(Identifier::as_str);
-                    prop_assert!(fingerprint(operation, path.as_slice(), body.json()).is_ok());
-                    match intent.command.decide(&Snapshot::default(), &given()) {
-                        Decision::Append(row) => {
-                            prop_assert!(serde_json::from_str::<Value>(&row.answer.body).is_ok());
-                            let location = row.answer.location.unwrap_or_default();
-                            prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
-                        }
-                        Decision::Refuse(problem) => prop_assert_ne!(problem.code.status(), 402),
-                    }
-                }
-                Err(problem) => {
-                    prop_assert!(matches!(problem.code.status(), 400 | 404), "{:?}", problem);
-                    for error in problem.errors {
-                        prop_assert!(error.pointer.is_empty() || error.pointer.starts_with('/'));
-                    }
-                }
-            }
+            fuzz::command_or_refused(operation, reader, &subject, &body);
         }
     }
 }

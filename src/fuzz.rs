@@ -1,0 +1,63 @@
+//! What is fuzzed: each parser of what strangers send. A target takes any bytes, and panics where they break what
+//! it promises.
+//!
+//! `cargo fuzz run` looks for such bytes (`fuzz/`, docs/security.md). The tests try those that are kept in
+//! `fuzz/corpus/`.
+
+pub use crate::channel::webhook_signature;
+pub use crate::http::{cloud_event, cursor, json_body};
+pub use crate::idempotency::{cached_entry, header_field, token};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::panic::catch_unwind;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    const TARGETS: [(&str, fn(&[u8])); 7] = [
+        ("cached_entry", cached_entry),
+        ("cloud_event", cloud_event),
+        ("cursor", cursor),
+        ("header_field", header_field),
+        ("json_body", json_body),
+        ("token", token),
+        ("webhook_signature", webhook_signature),
+    ];
+
+    fn files(folder: &str) -> Vec<PathBuf> {
+        // Of run time: one from compile time would be wrong when clones share a target directory.
+        let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap());
+        let folder = root.join("fuzz").join(folder);
+        let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    #[test]
+    fn every_kept_input_passes_its_target() {
+        for (name, target) in TARGETS {
+            let inputs = files(&format!("corpus/{name}"));
+            assert!(!inputs.is_empty(), "{name} has no inputs");
+            for input in inputs {
+                let bytes = fs::read(&input).unwrap();
+                assert!(catch_unwind(|| target(&bytes)).is_ok(), "{input:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_target_can_be_fuzzed_and_is_tried_here() {
+        let names = |folder| -> BTreeSet<String> {
+            let stems = files(folder).into_iter().filter_map(|file| {
+                let stem = file.file_stem()?.to_str()?;
+                Some(stem.to_owned())
+            });
+            stems.collect()
+        };
+        let targets = TARGETS.map(|(name, _)| name.to_owned()).into();
+        assert_eq!(names("fuzz_targets"), targets);
+        assert_eq!(names("corpus"), targets);
+    }
+}
