@@ -4,9 +4,9 @@
 //! `cargo fuzz run` looks for such bytes (`fuzz/`, docs/security.md). The tests try those that are kept in
 //! `fuzz/corpus/`.
 
-pub use crate::channel::webhook_signature;
-pub use crate::http::{cloud_event, cursor, json_body};
-pub use crate::idempotency::{cached_entry, header_field, token};
+pub use crate::channel::{webhook_event, webhook_signature};
+pub use crate::http::{cloud_event, cursor, header_field, json_body};
+pub use crate::idempotency::{cached_entry, token};
 
 #[cfg(test)]
 mod tests {
@@ -17,13 +17,14 @@ mod tests {
 
     use super::*;
 
-    const TARGETS: [(&str, fn(&[u8])); 7] = [
+    const TARGETS: [(&str, fn(&[u8])); 8] = [
         ("cached_entry", cached_entry),
         ("cloud_event", cloud_event),
         ("cursor", cursor),
         ("header_field", header_field),
         ("json_body", json_body),
         ("token", token),
+        ("webhook_event", webhook_event),
         ("webhook_signature", webhook_signature),
     ];
 

@@ -240,7 +240,7 @@ impl Shown {
 }
 
 /// An event whose signature was checked.
-fn event(id: &str, body: &[u8]) -> Result<ChannelEvent, Problem> {
+pub(super) fn event(id: &str, body: &[u8]) -> Result<ChannelEvent, Problem> {
     let invalid = |error: serde_json::Error| Problem::at(Code::BodyInvalid, "", error.to_string());
     let event: Event = serde_json::from_slice(body).map_err(invalid)?;
     let kind = match event.kind.as_str() {

@@ -8,9 +8,6 @@ mod http;
 mod signature;
 mod stripe;
 
-#[cfg(any(test, fuzzing))]
-pub use self::signature::fuzz::webhook_signature;
-
 use ::http::HeaderMap;
 use futures::future::BoxFuture;
 
@@ -19,6 +16,9 @@ use self::http::HttpChannel;
 use self::stripe::StripeChannel;
 use crate::config::{ChannelConfig, ChannelKind};
 use crate::domain::{Amount, CallKind, ChannelCall, Currency, Problem, Settlement, Timestamp};
+
+#[cfg(any(test, fuzzing))]
+pub use self::{fuzz::webhook_event, signature::fuzz::webhook_signature};
 
 /// What a channel says about a charge or a refund.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,4 +136,31 @@ pub fn adapter(config: &ChannelConfig) -> Option<Box<dyn Channel>> {
         ChannelKind::Http => Box::new(HttpChannel::new(client, secrets)),
         ChannelKind::Stripe => Box::new(StripeChannel::new(client, secrets, config.stuck_after_ms)),
     })
+}
+
+#[cfg(any(test, fuzzing))]
+mod fuzz {
+    use super::{ChannelEvent, http, stripe};
+    use crate::domain::{Code, Problem, Settlement};
+
+    /// Any body whose signature was right is an event of either channel, or refused.
+    pub fn webhook_event(bytes: &[u8]) {
+        read_or_refused(http::event("evt_1", bytes));
+        read_or_refused(stripe::event(bytes));
+    }
+
+    /// Of what the channel says, only codes reach clients.
+    pub(super) fn read_or_refused(event: Result<ChannelEvent, Problem>) {
+        match event.map(|event| event.news.and_then(|news| news.settlement)) {
+            Ok(Some(Settlement::Declined { detail, .. })) => {
+                let said = detail.strip_prefix("the channel says ").expect("a reason");
+                assert!(
+                    said.split(" about ")
+                        .all(|said| said == "no reason" || super::code(said).is_some())
+                );
+            }
+            Ok(_) => {}
+            Err(problem) => assert_eq!(problem.code, Code::BodyInvalid),
+        }
+    }
 }

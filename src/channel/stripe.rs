@@ -556,7 +556,7 @@ impl Object {
 
 /// An event whose signature was checked. What bears no number of ours is of no concern: the account may have
 /// other uses.
-fn event(body: &[u8]) -> Result<ChannelEvent, Problem> {
+pub(super) fn event(body: &[u8]) -> Result<ChannelEvent, Problem> {
     let invalid = |error: serde_json::Error| Problem::at(Code::BodyInvalid, "", error.to_string());
     let event: Event = serde_json::from_slice(body).map_err(invalid)?;
     let kind = match event.kind.split_once('.') {

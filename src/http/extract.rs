@@ -325,9 +325,54 @@ fn preferred_wait_ms(headers: &HeaderMap) -> Option<u64> {
         })
 }
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz {
+    use http::HeaderValue;
+    use http::header::CONTENT_TYPE;
+
+    use super::*;
+    use crate::http::headers::media_type;
+
+    /// Any bytes in a header are read, ignored or refused: those of `Idempotency-Key` and its alias, `Prefer`,
+    /// `Authorization` and `Content-Type`. What is read is read again as the same.
+    pub fn header_field(value: &[u8]) {
+        idempotency::key_or_refused(value);
+        let Ok(value) = HeaderValue::from_bytes(value) else {
+            return;
+        };
+        let in_header =
+            |name: HeaderName, value: &HeaderValue| HeaderMap::from_iter([(name, value.clone())]);
+        let again = |text: String| HeaderValue::from_maybe_shared(text).expect("a value");
+
+        let key = IdempotencyKey::parse(value.as_bytes()).ok();
+        for name in [IDEMPOTENCY_KEY, IDEMPOTENCY_KEY_ALIAS] {
+            assert_eq!(one_key(&in_header(name, &value)).ok().flatten(), key);
+        }
+
+        if let Some(wait_ms) = preferred_wait_ms(&in_header(PREFER, &value)) {
+            let seconds = again(format!("wait={}", wait_ms / 1000));
+            assert_eq!(
+                preferred_wait_ms(&in_header(PREFER, &seconds)),
+                Some(wait_ms)
+            );
+        }
+        if let Some(token) = bearer(&in_header(AUTHORIZATION, &value)) {
+            let credentials = again(format!("Bearer {token}"));
+            assert_eq!(bearer(&in_header(AUTHORIZATION, &credentials)), Some(token));
+        }
+        if let Some(essence) = media_type(&in_header(CONTENT_TYPE, &value)) {
+            let plain = again(essence.clone());
+            assert_eq!(media_type(&in_header(CONTENT_TYPE, &plain)), Some(essence));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile;
     use http::HeaderValue;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -354,5 +399,18 @@ mod tests {
             assert_eq!(wait(&[("prefer", ignored)]), None, "{ignored}");
         }
         assert_eq!(wait(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_hostile_header_is_read_ignored_or_refused(
+            value in hostile(prop_oneof![
+                r#"(wait|Wait)( ?= ?"?[0-9]{1,11}"?)?([,;][ -~]{0,9})?"#,
+                "[Bb]earer [!-~]{0,20}",
+                r#"application/json(;[ -~]{0,9}|; charset="?[Uu]tf-8"?)?"#,
+            ]),
+        ) {
+            fuzz::header_field(&value);
+        }
     }
 }

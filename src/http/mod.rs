@@ -11,11 +11,6 @@ mod routes;
 mod strict_json;
 mod trace;
 
-#[cfg(any(test, fuzzing))]
-pub use cloud_event::fuzz::cloud_event;
-#[cfg(any(test, fuzzing))]
-pub use routes::{events::fuzz::json_body, orders::fuzz::cursor};
-
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
@@ -29,6 +24,12 @@ use crate::delivery::Dispatcher;
 use crate::domain::{Code, Problem};
 use crate::idempotency::Idempotency;
 use crate::store::Database;
+
+#[cfg(any(test, fuzzing))]
+pub use {
+    cloud_event::fuzz::cloud_event, extract::fuzz::header_field, routes::events::fuzz::json_body,
+    routes::orders::fuzz::cursor,
+};
 
 /// What the handlers share: caches only, nothing that an outcome depends on.
 pub struct App {

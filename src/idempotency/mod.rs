@@ -21,7 +21,7 @@ pub use key::{IdempotencyKey, InvalidKey};
 pub use sweep::Swept;
 pub use token::{SubmitToken, TokenError};
 #[cfg(any(test, fuzzing))]
-pub use {entries::fuzz::cached_entry, key::fuzz::header_field, token::fuzz::token};
+pub use {entries::fuzz::cached_entry, key::fuzz::key_or_refused, token::fuzz::token};
 
 use self::backlog::Backlog;
 use self::claims::Claims;

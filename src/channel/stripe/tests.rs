@@ -424,8 +424,6 @@ proptest::proptest! {
             r#"{"id":"evt_1","type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","amount":10,"amount_received":10,"currency":"eur","status":"succeeded","metadata":{"request_no":"m~1"}}}}"#,
         )),
     ) {
-        if let Err(problem) = event(&body) {
-            proptest::prop_assert_eq!(problem.code, Code::BodyInvalid);
-        }
+        crate::channel::fuzz::read_or_refused(event(&body));
     }
 }
