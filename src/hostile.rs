@@ -1,7 +1,7 @@
 //! Inputs of the property tests: valid, almost valid, and anything.
 //!
 //! Every property runs 256 times; `PROPTEST_CASES=100000 cargo test --profile tools --lib` looks further. What has
-//! failed is kept in `proptest-regressions/`, and comes first.
+//! failed is kept in `proptest-regressions/`, and comes first. `crate::fuzz` holds what coverage looks for.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;

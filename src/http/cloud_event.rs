@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::App;
 use super::body::{Body, pointer_to, read_bytes};
@@ -218,6 +217,7 @@ fn checked(attributes: Attributes) -> Result<Attributes> {
 pub mod fuzz {
     use http::HeaderValue;
     use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+    use serde_json::Value;
 
     use super::*;
 
@@ -321,6 +321,7 @@ mod tests {
     use proptest::collection::btree_map;
     use proptest::prelude::*;
     use proptest::sample::select;
+    use serde_json::Value;
 
     use super::fuzz::{binary, structured};
     use super::*;
