@@ -42,7 +42,9 @@ mod tests {
     fn every_kept_input_passes_its_target() {
         let mut failed = Vec::new();
         for (name, target) in TARGETS {
-            let inputs = files(&format!("corpus/{name}"));
+            let mut inputs = files(&format!("corpus/{name}"));
+            // Others come and go while something is fuzzed.
+            inputs.retain(|input| input.extension().is_some_and(|kept| kept == "in"));
             assert!(!inputs.is_empty(), "{name} has no inputs");
             failed.extend(inputs.into_iter().filter(|input| {
                 let bytes = fs::read(input).unwrap();
