@@ -83,7 +83,7 @@ pub(super) mod fuzz {
 
     /// Any bytes are read as others read them, or refused; and refused is what others refuse, or has a key twice.
     pub fn as_others_or_refused(bytes: &[u8]) {
-        // Our parser takes an object with its private key for the text in it.
+        // Where a `Value` is read, an object with a key of `serde_json`'s own is taken for the text in it.
         if bytes.windows(8).any(|part| part == b"RawValue") {
             return;
         }

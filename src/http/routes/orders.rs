@@ -235,7 +235,7 @@ pub mod fuzz {
             Ok(order_no) => assert_eq!(super::cursor(&order_no), text),
             Err(problem) => assert_eq!(problem.code, Code::QueryInvalid),
         }
-        let order_no = Identifier::try_from(text.clone().into_owned());
+        let order_no = Identifier::try_from(text.into_owned());
         let named = parse_cursor(&URL_SAFE_NO_PAD.encode(bytes));
         assert_eq!(named.ok(), order_no.ok());
     }
