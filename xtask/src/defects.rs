@@ -194,8 +194,8 @@ pub const DEFECTS: &[Defect] = &[
         name: "a claim has no end",
         edits: &[(
             "src/idempotency/claims.rs",
-            "left > 0 && left <= self.lease_ms.saturating_add(CLOCKS_DIFFER_MS)",
-            "left < i64::MAX || self.lease_ms > CLOCKS_DIFFER_MS",
+            "!horizon.is_over(Timestamp::from_millis(claim.lease_until))",
+            "claim.lease_until > 0 || !horizon.is_over(horizon.now)",
         )],
         scenario: "crash-pay",
     },
@@ -316,7 +316,7 @@ pub const DEFECTS: &[Defect] = &[
         name: "a retry leaves a charge alone that belongs to nobody",
         edits: &[(
             SETTLEMENT,
-            "if call.lease_until > now {",
+            "if !horizon.is_over(call.lease_until) {",
             "if call.lease_until >= call.created_at {",
         )],
         scenario: "crash-charge",

@@ -11,6 +11,8 @@ mod component;
 mod debian;
 mod defects;
 mod keys;
+#[cfg(test)]
+mod licences;
 mod python;
 mod secrets;
 mod signals;
