@@ -39,14 +39,16 @@ const RULES: [Rule; 36] = [
     },
     Rule {
         invariant: "2: every succeeded payment has its journal row, and the other way round",
-        violations: "SELECT p.payment_id, j.subject_id FROM
-                       (SELECT * FROM payments WHERE status = 'succeeded') p
-                     FULL JOIN
-                       (SELECT * FROM journal
-                        WHERE operation IN ('order.pay', 'payment.settle') AND to_status = 'paid') j
-                     ON j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
-                       AND j.order_no = p.order_no
-                     WHERE p.payment_id IS NULL OR j.subject_id IS NULL",
+        violations: "SELECT p.payment_id FROM payments p
+                     WHERE p.status = 'succeeded' AND NOT EXISTS (SELECT 1 FROM journal j
+                       WHERE j.operation IN ('order.pay', 'payment.settle') AND j.to_status = 'paid'
+                         AND j.subject_id = p.payment_id AND j.merchant_id = p.merchant_id
+                         AND j.order_no = p.order_no)
+                     UNION ALL SELECT j.subject_id FROM journal j
+                     WHERE j.operation IN ('order.pay', 'payment.settle') AND j.to_status = 'paid'
+                       AND NOT EXISTS (SELECT 1 FROM payments p
+                         WHERE p.status = 'succeeded' AND p.payment_id = j.subject_id
+                           AND p.merchant_id = j.merchant_id AND p.order_no = j.order_no)",
     },
     Rule {
         invariant: "2: only successes and final declines are recorded, and what waits for a channel",
@@ -92,14 +94,15 @@ const RULES: [Rule; 36] = [
                        UNION ALL SELECT r.refund_id, p.payer, p.payee, p.currency, r.amount
                        FROM refunds r JOIN parties p ON p.payment_id = r.payment_id
                        WHERE r.status = 'succeeded')
-                     SELECT coalesce(m.source_id, l.source_id), account, m.amount, l.amount FROM moved m
-                     FULL JOIN (SELECT * FROM ledger_entries WHERE account NOT IN ('sales', 'unclaimed')
-                                AND source_id IN (SELECT payment_id FROM payments
-                                                  UNION ALL SELECT refund_id FROM refunds)) l
-                       ON l.source_id = m.source_id
-                     WHERE (l.account, l.currency, l.amount) IS NOT (m.payer, m.currency, m.amount)
-                        OR (SELECT x.amount FROM ledger_entries x
-                            WHERE x.source_id = m.source_id AND x.account = m.payee) IS NOT -m.amount",
+                     SELECT source_id, payer, payee, amount FROM moved m
+                     WHERE (SELECT l.amount FROM ledger_entries l WHERE l.source_id = m.source_id
+                              AND l.account = m.payer AND l.currency = m.currency) IS NOT m.amount
+                        OR (SELECT l.amount FROM ledger_entries l WHERE l.source_id = m.source_id
+                              AND l.account = m.payee AND l.currency = m.currency) IS NOT -m.amount
+                     UNION ALL SELECT source_id, account, currency, amount FROM ledger_entries
+                     WHERE source_id IN (SELECT payment_id FROM payments
+                                         UNION ALL SELECT refund_id FROM refunds)
+                       AND source_id NOT IN (SELECT source_id FROM moved)",
     },
     Rule {
         invariant: "5: nothing is booked without a journal row",
@@ -175,15 +178,18 @@ const RULES: [Rule; 36] = [
     },
     Rule {
         invariant: "2: every refund has its journal row, and the other way round",
-        violations: "SELECT r.refund_id, j.subject_id FROM
-                       (SELECT * FROM refunds WHERE status = 'succeeded') r
-                     FULL JOIN
-                       (SELECT * FROM journal
-                        WHERE operation IN ('order.refund', 'refund.settle') AND outcome = 'applied') j
-                     ON j.subject_id = r.refund_id AND j.merchant_id = r.merchant_id
-                       AND j.order_no = r.order_no AND j.reference = r.refund_no
-                       AND j.amount = r.amount
-                     WHERE r.refund_id IS NULL OR j.subject_id IS NULL",
+        violations: "SELECT r.refund_id FROM refunds r
+                     WHERE r.status = 'succeeded' AND NOT EXISTS (SELECT 1 FROM journal j
+                       WHERE j.operation IN ('order.refund', 'refund.settle') AND j.outcome = 'applied'
+                         AND j.subject_id = r.refund_id AND j.merchant_id = r.merchant_id
+                         AND j.order_no = r.order_no AND j.reference = r.refund_no
+                         AND j.amount = r.amount)
+                     UNION ALL SELECT j.subject_id FROM journal j
+                     WHERE j.operation IN ('order.refund', 'refund.settle') AND j.outcome = 'applied'
+                       AND NOT EXISTS (SELECT 1 FROM refunds r
+                         WHERE r.status = 'succeeded' AND r.refund_id = j.subject_id
+                           AND r.merchant_id = j.merchant_id AND r.order_no = j.order_no
+                           AND r.refund_no = j.reference AND r.amount = j.amount)",
     },
     Rule {
         invariant: "2: what is settled was settled once, and had begun once",
@@ -201,13 +207,14 @@ const RULES: [Rule; 36] = [
     },
     Rule {
         invariant: "8: every number that goes to a channel is of one payment or refund, and the other way round",
-        violations: "SELECT c.subject_id, m.id, c.number FROM channel_calls c
-                     FULL JOIN (SELECT payment_id AS id, amount FROM payments WHERE channel <> 'wallet'
-                                UNION ALL SELECT r.refund_id, r.amount FROM refunds r
-                                JOIN payments p ON p.payment_id = r.payment_id
-                                WHERE p.channel <> 'wallet') m
-                       ON m.id = c.subject_id AND m.amount = c.amount
-                     WHERE c.subject_id IS NULL OR m.id IS NULL",
+        violations: "WITH asked (id, amount) AS (
+                       SELECT payment_id, amount FROM payments WHERE channel <> 'wallet'
+                       UNION ALL SELECT r.refund_id, r.amount FROM refunds r
+                       JOIN payments p ON p.payment_id = r.payment_id WHERE p.channel <> 'wallet')
+                     SELECT subject_id, number FROM channel_calls
+                     WHERE (subject_id, amount) NOT IN (SELECT id, amount FROM asked)
+                     UNION ALL SELECT id, amount FROM asked
+                     WHERE (id, amount) NOT IN (SELECT subject_id, amount FROM channel_calls)",
     },
     Rule {
         invariant: "9: what is processing is to be asked for at the channel, and nothing else is",

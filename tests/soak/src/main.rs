@@ -51,6 +51,11 @@ use crate::world::{Recent, World};
 /// How long what is measured together lasts.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// Every so many seconds come so many times as many visits, for so many seconds: more than the hosts can serve.
+const FLOOD_EVERY: u64 = 120;
+const FLOOD: u64 = 20;
+const FLOOD_LASTS: u64 = 5;
+
 /// What the channel wants to see.
 const CHANNEL_KEY: &str = "soak-channel-key";
 /// What it signs its webhooks with.
@@ -266,9 +271,15 @@ async fn load(flags: &Flags, world: &World, clients: &[Running]) -> Vec<Interval
     let mut ended = began;
     while began.elapsed() < length {
         visits.tick().await;
-        let client = dice.random_range(0..clients.len());
-        if clients[client].visits.try_send(()).is_err() {
-            world.tally.note(|sample| sample.shed += 1);
+        let crowd = match began.elapsed().as_secs() % FLOOD_EVERY >= FLOOD_EVERY - FLOOD_LASTS {
+            true => FLOOD,
+            false => 1,
+        };
+        for _ in 0..crowd {
+            let client = dice.random_range(0..clients.len());
+            if clients[client].visits.try_send(()).is_err() {
+                world.tally.note(|sample| sample.shed += 1);
+            }
         }
         if ended.elapsed() >= INTERVAL {
             intervals.push(Interval::take(world, began.elapsed(), ended.elapsed()));
