@@ -1,5 +1,8 @@
 //! The database is there, and somebody else is writing to it.
 
+use std::time::Duration;
+
+use futures::future::{join, join_all};
 use serde_json::json;
 
 use crate::scene::{claimed, settled};
@@ -228,4 +231,48 @@ async fn a_failed_attempt_does_not_burn_its_token() {
         call.send().await.replays(&answer);
     }
     assert_eq!(audit(&site).succeeded, 2);
+}
+
+/// Overload: many more requests than can be served within their patience, each with an effect of its own. Every one
+/// is served, or told when to come back; then the service recovers by itself, and every one is served once.
+#[tokio::test]
+async fn a_flood_is_served_or_told_to_come_back_and_passes() {
+    const FLOOD: usize = 400;
+    let site = Site::new();
+    let server = site.start();
+    let shop = server.shop();
+    shop.deposit("first", 1).await;
+    let users: Vec<_> = (0..FLOOD).map(|_| fresh("user")).collect();
+    let deposits = users
+        .iter()
+        .map(|user| shop.deposit_call(user, &fresh("k"), 1));
+    let deposits: Vec<_> = deposits.collect();
+    let lock = WriteLock::take(&site.database());
+    let unlock = async {
+        // Longer than any of them waits.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        drop(lock);
+    };
+    let flood = join_all(deposits.iter().map(|call| call.clone().send()));
+    let (answers, ()) = join(flood, unlock).await;
+    let mut busy = 0;
+    for answer in &answers {
+        match answer.status {
+            503 => {
+                answer.problem(503, "busy");
+                busy += 1;
+            }
+            _ => drop(answer.first(201)),
+        }
+    }
+    assert!(busy > 0, "nobody was told to come back");
+    shop.get("/readyz").send().await.ok(200);
+    let settled = join_all(deposits.iter().map(settled)).await;
+    for (answer, first) in settled.iter().zip(&answers) {
+        match first.status {
+            503 => drop(answer.ok(201)),
+            _ => answer.replays(first),
+        }
+    }
+    assert_eq!(audit(&site).journal, FLOOD as i64 + 1);
 }

@@ -35,6 +35,7 @@ mod processes;
 mod reports;
 mod restart;
 mod scene;
+mod strangers;
 mod sweep;
 mod tokens;
 mod unreadable;

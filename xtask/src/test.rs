@@ -272,7 +272,7 @@ mod tests {
     fn the_tests_that_the_threat_model_names_exist() {
         let root = workspace::root();
         let mut sources = String::new();
-        for folder in ["src", "tests", "host"] {
+        for folder in ["src", "tests", "host", "xtask"] {
             read_sources(&root.join(folder), &mut sources);
         }
         let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
