@@ -214,16 +214,17 @@ fn parse_api_keys(text: &str) -> Result<Vec<(Identifier, [u8; 32])>, &'static st
         .collect()
 }
 
-/// Secrets, separated by commas.
+/// The secrets in one variable, separated by commas or white space: each as it is read, and at least one.
+fn parse_secrets(text: &str, read: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    let separators = [',', ' ', '\t', '\n'];
+    let secrets = text.split(separators).filter(|secret| !secret.is_empty());
+    let secrets: Option<Vec<_>> = secrets.map(read).collect();
+    secrets.filter(|secrets| !secrets.is_empty())
+}
+
 fn parse_token_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
-    text.split(',')
-        .map(|secret| {
-            let secret = secret.trim().as_bytes();
-            let fits = secret.len() >= 16;
-            fits.then(|| secret.to_vec())
-                .ok_or("a secret has 16 bytes or more")
-        })
-        .collect()
+    let read = |secret: &str| (secret.len() >= 16).then(|| secret.as_bytes().to_vec());
+    parse_secrets(text, read).ok_or("a secret has 16 bytes or more")
 }
 
 struct Faults(Vec<FieldError>);
@@ -308,7 +309,7 @@ mod tests {
     fn token_secrets_are_separated_by_commas_and_none_is_short() {
         let secrets = parse_token_secrets("0123456789abcdef, fedcba9876543210").unwrap();
         assert_eq!(secrets, [b"0123456789abcdef", b"fedcba9876543210"]);
-        for bad in ["", "short", "0123456789abcdef,", "short,0123456789abcdef"] {
+        for bad in ["", " ,", "short", "short,0123456789abcdef"] {
             assert!(parse_token_secrets(bad).is_err(), "{bad}");
         }
     }

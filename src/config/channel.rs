@@ -2,8 +2,8 @@
 
 use http::Uri;
 
-use super::Faults;
-use super::notify::{parse_secrets, receiver};
+use super::notify::{parse_webhook_secrets, receiver};
+use super::{Faults, parse_secrets};
 use crate::domain::ChannelTerms;
 
 /// How long after the time of its calls a payment belongs to whoever began it, milliseconds: time to record.
@@ -117,15 +117,10 @@ impl ChannelConfig {
 /// Stripe signs with the secret as it is shown, the Standard Webhooks specification with what it encodes.
 fn webhook_secrets(kind: ChannelKind, text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
     if kind != ChannelKind::Stripe {
-        return parse_secrets(text);
+        return parse_webhook_secrets(text);
     }
-    let secrets: Vec<_> = text
-        .split([',', ' ', '\t', '\n'])
-        .filter(|secret| !secret.is_empty())
-        .map(|secret| secret.as_bytes().to_vec())
-        .collect();
-    let some = !secrets.is_empty();
-    some.then_some(secrets).ok_or("has no secret")
+    let read = |secret: &str| Some(secret.as_bytes().to_vec());
+    parse_secrets(text, read).ok_or("has no secret")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 
-use super::Faults;
+use super::{Faults, parse_secrets};
 
 /// The receivers of events.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ impl Notify {
         let mut secrets = Vec::new();
         if url.is_some() || sms_gateway_url.is_some() {
             let text = faults.text("notify_secret").await;
-            match parse_secrets(&text) {
+            match parse_webhook_secrets(&text) {
                 Ok(parsed) => secrets = parsed,
                 Err(_) if text.is_empty() => {}
                 Err(detail) => faults.add("notify_secret", detail),
@@ -108,22 +108,12 @@ fn is_allowed(pattern: &str, uri: &Uri) -> bool {
 
 /// Secrets as the Standard Webhooks specification serializes them: `whsec_` and base64 of 24 to 64 bytes;
 /// several are separated by commas or white space.
-pub(super) fn parse_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
-    const EXPECTED: &str = "expected whsec_ and base64 of 24 to 64 bytes";
-    let secrets: Result<Vec<_>, _> = text
-        .split([',', ' ', '\t', '\n'])
-        .filter(|secret| !secret.is_empty())
-        .map(|secret| {
-            let encoded = secret.strip_prefix("whsec_").ok_or(EXPECTED)?;
-            let secret = STANDARD.decode(encoded).map_err(|_| EXPECTED)?;
-            let fits = (24..=64).contains(&secret.len());
-            fits.then_some(secret).ok_or(EXPECTED)
-        })
-        .collect();
-    secrets.and_then(|secrets| {
-        let some = !secrets.is_empty();
-        some.then_some(secrets).ok_or(EXPECTED)
-    })
+pub(super) fn parse_webhook_secrets(text: &str) -> Result<Vec<Vec<u8>>, &'static str> {
+    let read = |secret: &str| {
+        let secret = STANDARD.decode(secret.strip_prefix("whsec_")?).ok()?;
+        (24..=64).contains(&secret.len()).then_some(secret)
+    };
+    parse_secrets(text, read).ok_or("expected whsec_ and base64 of 24 to 64 bytes")
 }
 
 #[cfg(test)]
@@ -173,9 +163,9 @@ mod tests {
     #[test]
     fn secrets_are_those_of_the_standard_and_there_may_be_several() {
         let good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        assert_eq!(parse_secrets(good).unwrap().len(), 1);
+        assert_eq!(parse_webhook_secrets(good).unwrap().len(), 1);
         let two = format!("{good}, {good}");
-        assert_eq!(parse_secrets(&two).unwrap().len(), 2);
+        assert_eq!(parse_webhook_secrets(&two).unwrap().len(), 2);
         for bad in [
             "",
             ",",
@@ -184,7 +174,7 @@ mod tests {
             "whsec_c2hvcnQ=",
             "whsec_!",
         ] {
-            assert!(parse_secrets(bad).is_err(), "{bad}");
+            assert!(parse_webhook_secrets(bad).is_err(), "{bad}");
         }
     }
 }

@@ -9,7 +9,8 @@ const CLOCKS_DIFFER_MS: i64 = 2_000;
 ///
 /// Leases and pauses end at a time of the wall clock, which may be set back, or may have been ahead when they
 /// began. What ends behind the horizon was put off by a clock that was wrong, and counts as over: otherwise
-/// it would stand in the way for as long as the clock was ahead.
+/// it would stand in the way for as long as the clock was ahead. Who still holds it does no harm by going on: what
+/// leases save is work, and it is invariants 1 and 8 that keep effects single.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
     pub now: Timestamp,

@@ -69,17 +69,19 @@ impl Idempotency {
         let before = now.plus_millis(retention_ms.saturating_neg());
         let budget = Budget {
             started: runtime::monotonic_nanos(),
+            now,
+            before,
             limit,
         };
         let mut swept = Swept::default();
-        retention::keep_horizon(database, before).await?;
-        swept.deleted.journal_rows = budget.delete(database, Rows::Journal, before).await?;
-        swept.deleted.events = budget.delete(database, Rows::Events, before).await?;
+        retention::keep_retired_before(database, before).await?;
+        swept.deleted.journal_rows = budget.delete(database, Rows::Journal).await?;
+        swept.deleted.events = budget.delete(database, Rows::Events).await?;
         // Nobody misses them, so they are not counted.
-        budget.delete(database, Rows::Heard, before).await?;
-        self.sweep_entries(database, now, retention_ms, &budget, &mut swept)
+        budget.delete(database, Rows::Heard).await?;
+        self.sweep_entries(database, retention_ms, &budget, &mut swept)
             .await?;
-        let expired = retention::expired(database, before).await?;
+        let expired = retention::expired(database, now, before).await?;
         swept.left.journal_rows = expired.journal_rows;
         swept.left.events = expired.events;
         Ok(swept)
@@ -90,7 +92,6 @@ impl Idempotency {
     async fn sweep_entries(
         &self,
         database: &Database,
-        now: Timestamp,
         retention_ms: i64,
         budget: &Budget,
         swept: &mut Swept,
@@ -109,7 +110,7 @@ impl Idempotency {
                 }
                 runtime::yield_to_host().await;
             }
-            if let Some(expiry) = self.entries.expiry(name, now, retention_ms).await {
+            if let Some(expiry) = self.entries.expiry(name, budget.now, retention_ms).await {
                 self.entries.delete(name).await;
                 let count = match expiry {
                     Expiry::Answer => &mut swept.deleted.answers,
@@ -129,9 +130,12 @@ impl Idempotency {
     }
 }
 
-/// How much one sweep does.
+/// What one sweep deletes, and how much of it.
 struct Budget {
     started: u64,
+    now: Timestamp,
+    /// What is older is past its retention.
+    before: Timestamp,
     /// Of each kind.
     limit: u32,
 }
@@ -141,18 +145,14 @@ impl Budget {
         runtime::monotonic_nanos().saturating_sub(self.started) >= BUDGET_NANOS
     }
 
-    /// Deletes rows older than `before`, one batch after another; returns how many.
-    async fn delete(
-        &self,
-        database: &Database,
-        rows: Rows,
-        before: Timestamp,
-    ) -> Result<u32, DatabaseError> {
+    /// Deletes rows, one batch after another; returns how many.
+    async fn delete(&self, database: &Database, rows: Rows) -> Result<u32, DatabaseError> {
+        let (now, before) = (self.now, self.before);
         let mut deleted = 0_u32;
         while deleted < self.limit && !self.is_over() {
             let size = self.limit.saturating_sub(deleted).min(BATCH);
             let found = match rows {
-                Rows::Journal => retention::retire_operations(database, before, size).await?,
+                Rows::Journal => retention::retire_operations(database, now, before, size).await?,
                 Rows::Events => retention::forget_events(database, before, size).await?,
                 Rows::Heard => retention::forget_heard(database, before, size).await?,
             };

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use serde::Serialize;
 
 use super::{Approach, Ending, Progress, Settler};
-use crate::domain::Problem;
+use crate::domain::{Horizon, Problem};
 use crate::runtime;
 use crate::store::channel_calls;
 
@@ -39,15 +39,19 @@ impl Settler {
     /// A 503 where the database cannot answer. What was taken over by then is due again after its lease.
     pub async fn reconcile(&self, limit: u32) -> Result<Reconciled, Problem> {
         let started = runtime::monotonic_nanos();
-        // What is given back is due later than this.
-        let due = self.horizon();
+        let began = self.horizon().now;
         let mut total = Reconciled::default();
         while total.taken_over < limit
             && runtime::monotonic_nanos().saturating_sub(started) < BUDGET_NANOS
         {
-            let now = runtime::now();
-            let owner = runtime::uuid(now);
-            let lease_until = now.plus_millis(self.lease_ms());
+            let horizon = self.horizon();
+            let owner = runtime::uuid(horizon.now);
+            let lease_until = horizon.now.plus_millis(self.lease_ms());
+            // What is given back is due later than when the sweep began.
+            let due = Horizon {
+                now: began,
+                ..horizon
+            };
             let room = limit.saturating_sub(total.taken_over).min(BATCH);
             let calls =
                 channel_calls::take_over_due(&self.database, due, owner, lease_until, room).await?;

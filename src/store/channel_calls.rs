@@ -195,10 +195,15 @@ const TAKE_OVER: &str = "UPDATE channel_calls SET owner = ?4, lease_until = ?5, 
        AND settled_at IS NULL \
      RETURNING subject_id";
 
+/// Two looks at the index, as one with `OR` would go through all that is open.
 const TAKE_OVER_DUE: &str = "UPDATE channel_calls SET owner = ?2, lease_until = ?3, attempts = attempts + 1 \
      WHERE settled_at IS NULL AND subject_id IN ( \
-       SELECT subject_id FROM channel_calls \
-       WHERE settled_at IS NULL AND (lease_until <= ?1 OR lease_until > ?5) \
+       SELECT subject_id FROM ( \
+         SELECT * FROM (SELECT subject_id, lease_until, attempts FROM channel_calls \
+           WHERE settled_at IS NULL AND lease_until <= ?1 ORDER BY lease_until, attempts LIMIT ?4) \
+         UNION ALL \
+         SELECT * FROM (SELECT subject_id, lease_until, attempts FROM channel_calls \
+           WHERE settled_at IS NULL AND lease_until > ?5 ORDER BY lease_until, attempts LIMIT ?4)) \
        ORDER BY lease_until, attempts LIMIT ?4)";
 
 const RELEASE: &str = "UPDATE channel_calls SET lease_until = ?3, last_error = ?4, \

@@ -6,7 +6,11 @@ use serde::Serialize;
 use spin_sdk::sqlite::{Connection, Error, RowResult, Value};
 
 use super::migrations;
+use super::row::Row;
 use crate::domain::{Code, Problem};
+
+/// Pages of a log that SQLite has not begun anew for some time: it copies from 1000 on.
+const LONG_LOG: i64 = 2_000;
 
 /// Why there is no answer from the database.
 #[derive(Debug, thiserror::Error)]
@@ -96,13 +100,24 @@ impl Database {
         result
     }
 
-    /// Empties the write-ahead log into the database, if readers let it within the time that a lock may take.
+    /// Empties the write-ahead log into the database, if it is long and no reader stays in it.
     ///
     /// SQLite copies by itself, but begins the log anew only when no reader is in it just then. Under constant
-    /// load there always is one, and the log would grow without end.
+    /// load there always is one, and the log would grow without end. Emptying it waits for the readers, as long as
+    /// a lock may take, and keeps writers out meanwhile: that is no use where one stays, and copying shows it.
     pub async fn checkpoint(&self) {
+        let Some(connection) = self.kept() else {
+            return;
+        };
         // A remote database may refuse this; it looks after its log itself.
-        _ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)", []).await;
+        let copied = run(&connection, "PRAGMA wal_checkpoint(PASSIVE)", []).await;
+        let mut rows = copied.iter().flatten();
+        let Some((length, copied)) = rows.next().and_then(|row| log_pages(row).ok()) else {
+            return;
+        };
+        if length >= LONG_LOG && length.saturating_sub(copied) < LONG_LOG {
+            _ = run(&connection, "PRAGMA wal_checkpoint(TRUNCATE)", []).await;
+        }
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, DatabaseError> {
@@ -132,6 +147,14 @@ impl Database {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = connection;
     }
+}
+
+/// The pages of the log, and those of them that are copied, as a checkpoint tells behind whether it was kept from
+/// its end.
+fn log_pages(row: &RowResult) -> Result<(i64, i64), DatabaseError> {
+    let row = &mut Row::new(row);
+    row.integer()?;
+    Ok((row.integer()?, row.integer()?))
 }
 
 /// Runs one statement on `connection`. Errors, those of the write included, arrive after the rows.

@@ -161,7 +161,8 @@ pub async fn stats(
             SELECT event_id FROM deliveries WHERE state = 'dead' AND state <> 'pending')), \
          (SELECT count(*) FROM operations), \
          (SELECT count(*) FROM retired_operations), \
-         (SELECT created_at FROM operations WHERE response_status <> 102 ORDER BY rowid LIMIT 1), \
+         (SELECT created_at FROM operations WHERE response_status <> 102 AND created_at <= ?1 \
+            ORDER BY rowid LIMIT 1), \
          (SELECT min(updated_at) FROM payments WHERE status = 'processing'), \
          (SELECT min(due_at) FROM deliveries WHERE state = 'pending' AND due_at <= ?1)";
     let rows = database

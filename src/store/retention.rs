@@ -18,11 +18,13 @@ pub struct Expired {
 }
 
 /// The first `?2` rows of the journal whose answers can be past their retention, which ends at `?1`. What is under
-/// way (102) has no answer to forget yet, and what a channel has ended since then has a young one.
+/// way (102) has no answer to forget yet, what a channel has ended since then has a young one, and what is dated
+/// later than now, `?3`, was so by a clock that was wrong.
 ///
 /// Rows lie in the order in which they were appended, which is that of their times but for the difference of
 /// clocks. So this needs no index, which every operation would have to pay for.
-const FIRST_ANSWERED: &str = "SELECT rowid, created_at FROM operations AS o WHERE response_status <> 102 \
+const FIRST_ANSWERED: &str = "SELECT rowid, created_at FROM operations AS o \
+     WHERE response_status <> 102 AND created_at <= ?3 \
      AND NOT EXISTS (SELECT 1 FROM channel_calls AS c \
        WHERE c.subject_id = o.subject_id AND c.settled_at >= ?1) \
      ORDER BY rowid LIMIT ?2";
@@ -31,6 +33,7 @@ const FIRST_ANSWERED: &str = "SELECT rowid, created_at FROM operations AS o WHER
 /// stay used (invariant 2).
 pub async fn retire_operations(
     database: &Database,
+    now: Timestamp,
     before: Timestamp,
     limit: u32,
 ) -> Result<u32, DatabaseError> {
@@ -39,12 +42,21 @@ pub async fn retire_operations(
            SELECT rowid FROM ({FIRST_ANSWERED}) WHERE created_at < ?1) \
          RETURNING 1"
     );
-    count_of(database, &statement, before, limit).await
+    let parameters = [
+        before.as_millis().into(),
+        limit.into(),
+        now.as_millis().into(),
+    ];
+    let rows = database.execute(statement.as_str(), parameters).await?;
+    Ok(u32::try_from(rows.len()).unwrap_or(u32::MAX))
 }
 
 /// Keeps the time before which rows may be gone, before the first of them goes: whoever misses one later
 /// knows why.
-pub async fn keep_horizon(database: &Database, before: Timestamp) -> Result<(), DatabaseError> {
+pub async fn keep_retired_before(
+    database: &Database,
+    before: Timestamp,
+) -> Result<(), DatabaseError> {
     let statement = "INSERT INTO sweep_positions (store, position) VALUES ('database', ?1) \
                      ON CONFLICT (store) DO UPDATE SET position = max(position, excluded.position)";
     let parameters = [before.as_millis().into()];
@@ -79,14 +91,22 @@ pub async fn forget_heard(
 }
 
 /// Counts what is older than `before`.
-pub async fn expired(database: &Database, before: Timestamp) -> Result<Expired, DatabaseError> {
+pub async fn expired(
+    database: &Database,
+    now: Timestamp,
+    before: Timestamp,
+) -> Result<Expired, DatabaseError> {
     let statement = format!(
         "SELECT \
          (SELECT count(*) FROM ({FIRST_ANSWERED}) WHERE created_at < ?1), \
          (SELECT count(*) FROM (SELECT 1 FROM deliveries \
           WHERE state = 'sent' AND state <> 'pending' AND settled_at < ?1 LIMIT ?2))"
     );
-    let parameters = [before.as_millis().into(), MOST_COUNTED.into()];
+    let parameters = [
+        before.as_millis().into(),
+        MOST_COUNTED.into(),
+        now.as_millis().into(),
+    ];
     let rows = database.execute(statement.as_str(), parameters).await?;
     let row = &mut Row::only(&rows)?;
     Ok(Expired {

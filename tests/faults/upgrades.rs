@@ -178,7 +178,7 @@ async fn requests_run_while_two_instances_migrate_and_one_dies_half_way() {
             assert_eq!(schema(&site), present, "schema {}", kept.version);
         }
     }
-    println!("{half_way} instances were killed half-way");
+    assert!(half_way > 0, "every instance was killed too late");
 }
 
 /// A downgrade: whoever knows less than the database leaves it alone, and says which version it takes.

@@ -1,4 +1,4 @@
-//! The licence of every dependency, against those that `deny.toml` allows.
+//! Where every dependency comes from, and its licence, against those that `deny.toml` allows.
 //!
 //! `cargo deny check` says the same and more, but takes minutes to build.
 
@@ -23,18 +23,22 @@ fn passes(expression: &str, allowed: &[Licensee]) -> bool {
 }
 
 #[test]
-fn every_dependency_has_a_licence_that_is_allowed() {
+fn every_dependency_comes_from_the_registry_with_a_licence_that_is_allowed() {
     let allowed = allowed();
     let mut metadata = workspace::cargo("metadata");
     metadata.args(["--format-version", "1", "--locked"]);
     let metadata = metadata.output().unwrap();
+    assert!(metadata.status.success(), "{metadata:?}");
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     assert!(packages.len() > 100, "{}", packages.len());
     for package in packages {
-        let licence = package["license"].as_str().unwrap_or_default();
         let name = &package["name"];
+        let licence = package["license"].as_str().unwrap_or_default();
         assert!(passes(licence, &allowed), "{name}: {licence:?}");
+        // Ours have no source.
+        let source = package["source"].as_str().unwrap_or("registry+");
+        assert!(source.starts_with("registry+"), "{name}: {source}");
     }
 }
 

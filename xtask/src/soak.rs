@@ -16,6 +16,7 @@ pub const SOAK: &str = "payonce-soak";
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let toolchain = Toolchain::ensure()?;
     build_component(&toolchain, PAYONCE)?;
+    // Apart, so that the host is built with the features that the other commands build it with.
     workspace::build_programs(&[HOST])?;
     workspace::build_programs(&[SOAK])?;
     let status = Command::new(workspace::program(SOAK))

@@ -89,5 +89,11 @@ fn a_sweep_takes_what_was_due_when_it_began_and_each_once() {
     assert_eq!(take(200, "a", 1), ["pay_1"]);
     assert_eq!(take(200, "b", 9), ["pay_2"]);
     assert!(take(200, "c", 9).is_empty());
+    db.execute(
+        "UPDATE channel_calls SET lease_until = 901 WHERE subject_id = 'pay_3'",
+        [],
+    )
+    .unwrap();
+    assert_eq!(take(200, "c", 9), ["pay_3"]);
     assert_eq!(text(&db, STATE), "a 900 2");
 }

@@ -211,7 +211,7 @@ fn setup(flags: &Flags, more: &[(&str, &str)]) -> Result<Setup> {
     let variables = [
         ("api_keys", "m=key-m,n=key-n"),
         ("admin_key", "key-admin"),
-        ("token_secret", "a secret of the simulation and long enough"),
+        ("token_secret", "a-secret-of-the-simulation"),
         ("claim_lease_ms", "3000"),
         ("claim_after_ms", "1"),
         ("default_wait_ms", "30"),

@@ -164,7 +164,7 @@ async fn run(flags: &Flags) -> Result<u64> {
     let report = Report {
         settings: json!({
             "minutes": flags.minutes, "clients": flags.clients, "rate": flags.rate,
-            "hosts": flags.hosts, "seed": flags.seed,
+            "hosts": flags.hosts, "seed": flags.seed, "disk_fills": flags.disk.is_some(),
         }),
         intervals,
         load,

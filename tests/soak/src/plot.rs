@@ -6,7 +6,6 @@ use anyhow::Result;
 use plotters::prelude::*;
 
 use crate::report::Interval;
-use crate::tally::BUSY;
 
 const SIZE: (u32, u32) = (1_200, 1_500);
 const COLORS: [RGBColor; 4] = [BLUE, RED, GREEN, MAGENTA];
@@ -50,7 +49,7 @@ fn charts() -> [(&'static str, Vec<Line<'static>>); 5] {
             vec![
                 ("2xx", answers("2")),
                 ("4xx", answers("4")),
-                ("busy", answers(BUSY)),
+                ("503", answers("503")),
                 (
                     "none",
                     Box::new(|interval| {
