@@ -2,7 +2,7 @@
 
 use axum::body::Body as Incoming;
 use http::HeaderMap;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -100,8 +100,14 @@ impl Body {
     }
 }
 
-/// Reads a body within its limit.
+/// Reads a body within its limit. One that is encoded is not read: its limit would say nothing, and a body that
+/// only claims to be encoded is another one to whoever decodes it.
 pub(super) async fn read_bytes(headers: &HeaderMap, body: Incoming) -> Result<Vec<u8>> {
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    if encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let detail = "a body is taken as it is, without Content-Encoding";
+        return Err(Problem::new(Code::MediaTypeUnsupported, detail));
+    }
     let too_large = || {
         Problem::new(
             Code::BodyTooLarge,

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::dispatch::dispatch;
 use crate::scene::claimed;
+use crate::support::client::order_body;
 use crate::support::names::fresh;
 use crate::support::oracle::{audit, journal_rows};
 use crate::support::receiver::Receiver;
@@ -36,6 +37,57 @@ async fn a_clock_that_jumps_changes_no_answer() {
             assert_eq!(journal_rows(&site, key), 1);
         }
     }
+    audit(&site);
+}
+
+/// A clock that is wrong by more than a date can show: every answer is whole, and what was recorded meanwhile can be
+/// read ever after.
+#[tokio::test]
+async fn a_clock_beyond_all_dates_leaves_every_answer_whole() {
+    let site = Site::new();
+    let server = site.start_with_clock();
+    let shop = server.shop();
+    let mut answered = Vec::new();
+    for ahead in [
+        9_000 * 365 * DAY_MS,
+        i64::MAX,
+        -100 * 365 * DAY_MS,
+        i64::MIN,
+    ] {
+        site.set_clock(ahead);
+        let order_no = fresh("order");
+        let order = order_body(&order_no, "u", 10);
+        let message = json!({"kind": "sms", "to": "+4915112345678", "text": "x"});
+        let calls = [
+            shop.deposit_call("u", &fresh("k"), 10),
+            shop.command("/v1/orders", &fresh("k"), &order),
+            shop.pay_call(&order_no, &fresh("k"), 10),
+            shop.pay_call(&order_no, &fresh("k"), 10),
+            shop.refund_call(&order_no, &fresh("k"), 1),
+            shop.profile_call("u", &fresh("k"), &json!({"a": "b"})),
+            shop.grant_call("spring", &fresh("k"), &fresh("u")),
+            shop.command("/v1/messages", &fresh("k"), &message),
+        ];
+        for (call, status) in calls
+            .into_iter()
+            .zip([201, 201, 200, 409, 201, 200, 201, 202])
+        {
+            // Another instance may be at the same wallet.
+            let answer = call.settled().await;
+            answer.status(status).json();
+            if status != 409 {
+                answered.push((call, answer));
+            }
+        }
+        shop.token().await;
+        shop.order(&order_no).await;
+        shop.trail(&order_no).await;
+    }
+    site.set_clock(0);
+    for (call, answer) in &answered {
+        call.settled().await.equals(answer);
+    }
+    shop.get("/v1/orders").send().await.ok(200);
     audit(&site);
 }
 
@@ -71,7 +123,8 @@ async fn a_clock_that_jumps_lets_no_token_redeem_twice() {
     audit(&site);
 }
 
-/// How long a duplicate waits does not depend on the wall clock, which is set back by minutes meanwhile.
+/// How long a duplicate waits does not depend on the wall clock, which is set back by minutes meanwhile: far
+/// longer than the client here has patience for.
 #[tokio::test]
 async fn a_clock_that_is_set_back_prolongs_no_wait() {
     let site = Site::new().variable("claim_lease_ms", 600_000);
@@ -81,7 +134,10 @@ async fn a_clock_that_is_set_back_prolongs_no_wait() {
     let key = fresh("k");
     let lock = WriteLock::take(&site.database());
     let first = claimed(&site, &shop, &order_no, &key, 10).await;
-    // To this host, the claim is live before and after.
+    server.kill();
+    drop(lock);
+    first.answer.await.unwrap();
+    // To this host, the claim that was left behind is live before and after.
     site.set_clock(500_000);
     let other = site.start_with_clock();
     let duplicate = other.shop().pay_call(&order_no, &key, 10);
@@ -89,9 +145,29 @@ async fn a_clock_that_is_set_back_prolongs_no_wait() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     site.set_clock(100_000);
     let answer = waiting.await.unwrap();
-    assert!(matches!(answer.status, 409 | 503), "{}", answer.text());
-    drop(lock);
-    first.answer.await.unwrap();
+    answer.problem(409, "idempotency_in_progress");
+    audit(&site);
+}
+
+/// Rows that a wrong clock dated later than now do not keep the others from their retention.
+#[tokio::test]
+async fn rows_of_a_wrong_clock_do_not_stall_the_sweep() {
+    let site = Site::new().variable("retention_days", 2);
+    site.set_clock(365 * DAY_MS);
+    let wrong = site.start_with_clock();
+    let shop = wrong.shop();
+    let users = (0..250).map(|n| format!("u{n}"));
+    for user in users {
+        shop.deposit(&user, 1).await;
+    }
+    site.set_clock(-3 * DAY_MS);
+    shop.deposit("old", 1).await;
+    wrong.stop();
+    let server = site.start();
+    let call = server.admin().post("/admin/sweep").json(&json!({}));
+    let swept = call.send().await.first(200);
+    assert_eq!(swept["deleted"]["journal_rows"], 1, "{swept}");
+    assert_eq!(swept["left"]["journal_rows"], 0, "{swept}");
     audit(&site);
 }
 

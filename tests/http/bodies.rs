@@ -146,6 +146,23 @@ async fn a_body_of_another_media_type_is_refused() {
     answer.problem(415, "media_type_unsupported");
 }
 
+/// A body that is encoded, or says so, is not read: others may read it in another way.
+#[tokio::test]
+async fn a_body_with_a_content_encoding_is_refused() {
+    let shop = shop();
+    let body = order_body(&fresh("order"), "u", 1);
+    let call = shop.command("/v1/orders", &fresh("k"), &body);
+    for encoding in ["gzip", "br", "identity, gzip", "nonsense", ""] {
+        let encoded = call.clone().header("content-encoding", encoding);
+        encoded.send().await.problem(415, "media_type_unsupported");
+    }
+    let twice = call.clone().header("content-encoding", "identity");
+    let twice = twice.header("content-encoding", "gzip").send().await;
+    twice.problem(415, "media_type_unsupported");
+    let plain = call.header("content-encoding", "Identity");
+    plain.send().await.first(201);
+}
+
 /// Contract, Conventions: JSON is named as RFC 9110 lets a client name it.
 #[tokio::test]
 async fn json_with_parameters_or_in_capitals_is_json() {
