@@ -114,6 +114,20 @@ pub struct Given {
     pub channel: Option<ChannelTerms>,
 }
 
+#[cfg(any(test, fuzzing))]
+impl Given {
+    /// The same every time, without a channel.
+    pub fn fixed() -> Self {
+        Self {
+            now: Timestamp::from_millis(1_796_057_155_120),
+            subject: Uuid::from_u128(1),
+            event: Uuid::from_u128(2),
+            instance: Uuid::from_u128(3),
+            channel: None,
+        }
+    }
+}
+
 /// What to do about a command.
 #[derive(Debug)]
 pub enum Decision {

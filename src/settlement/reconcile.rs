@@ -39,7 +39,7 @@ impl Settler {
     /// A 503 where the database cannot answer. What was taken over by then is due again after its lease.
     pub async fn reconcile(&self, limit: u32) -> Result<Reconciled, Problem> {
         let started = runtime::monotonic_nanos();
-        let began = self.horizon().now;
+        let began = runtime::now();
         let mut total = Reconciled::default();
         while total.taken_over < limit
             && runtime::monotonic_nanos().saturating_sub(started) < BUDGET_NANOS

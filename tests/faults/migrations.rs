@@ -47,13 +47,17 @@ pub async fn works(site: &Site, server: &Server) {
     audit(site);
 }
 
+/// The schema that the component makes.
+pub async fn present_schema() -> BTreeMap<String, Option<String>> {
+    let site = Site::new();
+    works(&site, &site.start()).await;
+    schema(&site)
+}
+
 /// The same files work with `spin up --sqlite`, which runs them at every start, before and between.
 #[tokio::test]
 async fn the_scripts_can_be_run_from_outside_before_and_after() {
-    let own = Site::new();
-    let server = own.start();
-    works(&own, &server).await;
-
+    let whole = present_schema().await;
     let site = Site::new();
     let outside = Connection::open(site.database()).unwrap();
     for _ in 0..2 {
@@ -70,16 +74,13 @@ async fn the_scripts_can_be_run_from_outside_before_and_after() {
     }
     let server = site.start();
     works(&site, &server).await;
-    assert_eq!(schema(&site), schema(&own));
+    assert_eq!(schema(&site), whole);
 }
 
 /// The component dies in the middle of its migrations: the next one finishes them.
 #[tokio::test]
 async fn a_start_that_was_killed_half_way_is_finished_by_the_next() {
-    let complete = Site::new();
-    let server = complete.start();
-    works(&complete, &server).await;
-    let whole = schema(&complete);
+    let whole = present_schema().await;
     let objects = whole.len() as i64;
     let mut partial = 0;
     for wanted in (1..objects).step_by(whole.len() / 6 + 1) {
@@ -111,10 +112,7 @@ async fn a_start_that_was_killed_half_way_is_finished_by_the_next() {
 /// The component dies between two statements: it leaves the first part of a script behind.
 #[tokio::test]
 async fn the_first_part_of_a_script_is_completed() {
-    let complete = Site::new();
-    let server = complete.start();
-    works(&complete, &server).await;
-    let whole = schema(&complete);
+    let whole = present_schema().await;
     let script = scripts().concat();
     let ends: Vec<usize> = script
         .match_indices(";\n\n")

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dispatch::dispatch_all;
-use crate::migrations::{schema, scripts, works};
+use crate::migrations::{present_schema, schema, scripts, works};
 use crate::support::answer::Answer;
 use crate::support::client::{Call, Shop, order_body};
 use crate::support::names::fresh;
@@ -89,9 +89,7 @@ fn present_version() -> i64 {
 /// is old.
 #[tokio::test]
 async fn a_database_of_each_earlier_schema_migrates_forward_with_its_answers() {
-    let own = Site::new();
-    works(&own, &own.start()).await;
-    let present = schema(&own);
+    let present = present_schema().await;
     for kept in Kept::all() {
         let receiver = Receiver::start();
         let site = kept.site().notifying(&receiver).messaging(&receiver);
@@ -136,9 +134,7 @@ async fn a_database_of_each_earlier_schema_migrates_forward_with_its_answers() {
 /// dies when a part of the schema is there.
 #[tokio::test]
 async fn requests_run_while_two_instances_migrate_and_one_dies_half_way() {
-    let own = Site::new();
-    works(&own, &own.start()).await;
-    let present = schema(&own);
+    let present = present_schema().await;
     let mut half_way = 0;
     for kept in Kept::all().filter(|kept| kept.version < present_version()) {
         let missing = present.len() - schema(&kept.site()).len();

@@ -2,23 +2,12 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::*;
 use crate::domain::*;
 
 fn id(text: &str) -> Identifier {
     text.to_owned().try_into().unwrap()
-}
-
-fn given() -> Given {
-    Given {
-        now: Timestamp::from_millis(1_796_057_155_120),
-        subject: Uuid::from_u128(1),
-        event: Uuid::from_u128(2),
-        instance: Uuid::from_u128(3),
-        channel: None,
-    }
 }
 
 fn status() -> impl Strategy<Value = OrderStatus> {
@@ -94,7 +83,7 @@ proptest! {
         let command = PayOrder {
             order_no: id("o1"), amount, currency, request_no, payment_method: Some(PaymentMethod::wallet()),
         };
-        let decision = command.decide(&snapshot, &given());
+        let decision = command.decide(&snapshot, &Given::fixed());
         let fits = order.as_ref().is_some_and(|order| {
             matches!(order.status, OrderStatus::Pending | OrderStatus::Failed)
                 && order.amount == amount
@@ -137,7 +126,7 @@ proptest! {
         let command = PayOrder {
             order_no: id("o1"), amount, currency: None, request_no: None, payment_method: Some(PaymentMethod::wallet()),
         };
-        let shown = || format!("{:?}", command.decide(&snapshot, &given()));
+        let shown = || format!("{:?}", command.decide(&snapshot, &Given::fixed()));
         prop_assert_eq!(shown(), shown());
     }
 
@@ -151,7 +140,7 @@ proptest! {
         let command = PayOrder {
             order_no: id("o1"), amount, currency: None, request_no: None, payment_method: Some(PaymentMethod::wallet()),
         };
-        let decision = command.decide(&snapshot, &given());
+        let decision = command.decide(&snapshot, &Given::fixed());
         let already_paid = match &decision {
             Decision::Refuse(problem) if problem.code == Code::OrderAlreadyPaid => {
                 prop_assert_eq!(problem.payment.as_deref(), snapshot.live_payment.as_ref());
@@ -174,7 +163,7 @@ proptest! {
         ];
         let snapshot = Snapshot { order: order.clone(), ..Snapshot::default() };
         for (command, from, to) in commands {
-            match (command.decide(&snapshot, &given()), &order) {
+            match (command.decide(&snapshot, &Given::fixed()), &order) {
                 (Decision::Append(row), Some(order)) => {
                     prop_assert!(from.contains(&order.status));
                     prop_assert_eq!(row.from_status, Some(order.status));
@@ -228,7 +217,7 @@ proptest! {
         let wanted = amount.map_or(left, Amount::get);
         let room = i128::from(balance) + i128::from(wanted) <= i128::from(MAX_AMOUNT);
         let fits = refundable && wanted <= left && room && !refund_no_used && succeeded;
-        match command.decide(&snapshot, &given()) {
+        match command.decide(&snapshot, &Given::fixed()) {
             Decision::Append(row) => {
                 prop_assert!(fits);
                 prop_assert_eq!(row.amount.map(Amount::get), Some(wanted));
@@ -276,7 +265,7 @@ proptest! {
         });
         let snapshot = Snapshot { activity, grant: grant.clone(), ..Snapshot::default() };
         let command = GrantCoupon { activity_id: id("c1"), user_id: id("u1") };
-        match command.decide(&snapshot, &given()) {
+        match command.decide(&snapshot, &Given::fixed()) {
             Decision::Append(row) => {
                 prop_assert!(has_one || !exhausted);
                 prop_assert_eq!(row.answer.status, if has_one { 200 } else { 201 });
@@ -302,7 +291,7 @@ proptest! {
             user_id: id("u1"), amount, currency: Currency::try_from("EUR".to_owned()).unwrap(), reference: None,
         };
         let after = i128::from(balance.unwrap_or(0)) + i128::from(amount.get());
-        match command.decide(&Snapshot { balance, ..Snapshot::default() }, &given()) {
+        match command.decide(&Snapshot { balance, ..Snapshot::default() }, &Given::fixed()) {
             Decision::Append(row) => {
                 prop_assert_eq!(row.balance.map(i128::from), Some(after));
                 prop_assert_eq!(&body(&row)["balance"], &Value::from(row.balance));
@@ -324,7 +313,7 @@ proptest! {
             metadata: Metadata::default(),
         };
         let is_taken = taken.is_some();
-        match command.decide(&Snapshot { order: taken, ..Snapshot::default() }, &given()) {
+        match command.decide(&Snapshot { order: taken, ..Snapshot::default() }, &Given::fixed()) {
             Decision::Append(row) => {
                 prop_assert!(!is_taken);
                 prop_assert_eq!((row.from_status, row.to_status), (None, Some(OrderStatus::Pending)));

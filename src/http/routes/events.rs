@@ -90,10 +90,9 @@ fn intent(event: &mut CloudEvent) -> Result<Intent> {
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
     use serde_json::Value;
-    use uuid::Uuid;
 
     use super::*;
-    use crate::domain::{Decision, Given, Identifier, Snapshot, Timestamp};
+    use crate::domain::{Decision, Given, Identifier, Snapshot};
     use crate::http::{body, strict_json};
     use crate::idempotency::fingerprint;
 
@@ -115,7 +114,7 @@ pub mod fuzz {
                 assert_eq!(intent.command.operation(), operation);
                 let path = intent.path.as_ref().map(Identifier::as_str);
                 assert!(fingerprint(operation, path.as_slice(), body.json()).is_ok());
-                match intent.command.decide(&Snapshot::default(), &given()) {
+                match intent.command.decide(&Snapshot::default(), &Given::fixed()) {
                     Decision::Append(row) => {
                         assert!(serde_json::from_str::<Value>(&row.answer.body).is_ok());
                         let location = row.answer.location.unwrap_or_default();
@@ -137,16 +136,6 @@ pub mod fuzz {
         match reader {
             Reader::About(read) => read(PathId(subject.to_owned()), body),
             Reader::Naming(_, read) | Reader::Alone(read) => read(body),
-        }
-    }
-
-    fn given() -> Given {
-        Given {
-            now: Timestamp::from_millis(1_796_057_155_120),
-            subject: Uuid::from_u128(1),
-            event: Uuid::from_u128(2),
-            instance: Uuid::from_u128(3),
-            channel: None,
         }
     }
 }

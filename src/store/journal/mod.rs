@@ -29,7 +29,7 @@ const SPARSE_BATCH: usize = 4;
 /// For how long it steps aside, milliseconds.
 const ASIDE_MS: u64 = 250;
 
-/// How many writes there are between two that empty the log, on average and over all instances.
+/// How many writes there are between two that look at the length of the log, on average and over all instances.
 const WRITES_BETWEEN_CHECKPOINTS: u64 = 128;
 
 /// The most operations in one statement.

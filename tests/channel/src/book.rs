@@ -1,6 +1,6 @@
 //! What the channel has done: its own books, with which those of payonce are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -208,6 +208,17 @@ impl Book {
             .filter(|refund| refund.asked.charge_id == charge_id && counts(&refund.outcome))
             .map(|refund| refund.asked.amount)
             .sum()
+    }
+
+    /// A number under which there are two charges, two refunds, or one of each.
+    pub fn number_used_twice(&self) -> Option<&str> {
+        let charges = self.charges.iter().map(|charge| &charge.asked.request_no);
+        let refunds = self.refunds.iter().map(|refund| &refund.asked.refund_no);
+        let mut seen = BTreeSet::new();
+        charges
+            .chain(refunds)
+            .map(String::as_str)
+            .find(|number| !seen.insert(*number))
     }
 
     /// What customers have paid for each order and not got back, by merchant and order number; orders for

@@ -1,7 +1,5 @@
 //! A site whose orders are paid at a channel, and the comparison of the two books.
 
-use std::collections::BTreeMap;
-
 use payonce_channel::{
     Call as ChannelCall, Channel, Config, Event, Manner, Outcome, Step, Surface,
 };
@@ -245,38 +243,13 @@ impl Till {
     pub fn books_agree(&self) {
         audit(&self.site);
         let book = self.channel.book();
-        let mut numbers = BTreeMap::<_, usize>::new();
-        for charge in &book.charges {
-            *numbers.entry(&charge.asked.request_no).or_default() += 1;
-        }
-        for refund in &book.refunds {
-            *numbers.entry(&refund.asked.refund_no).or_default() += 1;
-        }
-        numbers.retain(|_, count| *count > 1);
-        assert!(numbers.is_empty(), "twice at the channel: {numbers:?}");
+        assert_eq!(book.number_used_twice(), None);
+        let kept = payonce_oracle::kept_at_channel(&self.site.connect());
         assert_eq!(
-            self.kept(),
-            book.kept(),
+            kept.as_ref(),
+            Ok(&book.kept()),
             "our ledger, and the book of the channel"
         );
-    }
-
-    /// What the channel owes us for each order, as our ledger has it.
-    fn kept(&self) -> BTreeMap<(String, String), u64> {
-        let sql = "SELECT moved.merchant_id, moved.order_no, -sum(amount) FROM ledger_entries
-                   JOIN (SELECT payment_id AS id, merchant_id, order_no FROM payments
-                         UNION ALL SELECT refund_id, merchant_id, order_no FROM refunds) AS moved
-                     ON moved.id = source_id
-                   WHERE account = 'channel'
-                   GROUP BY moved.merchant_id, moved.order_no HAVING sum(amount) <> 0";
-        let connection = self.site.connect();
-        let mut statement = connection.prepare(sql).expect("a query");
-        let rows = statement.query_map([], |row| {
-            let amount: i64 = row.get(2)?;
-            let amount = u64::try_from(amount).expect("no more refunded than charged");
-            Ok(((row.get(0)?, row.get(1)?), amount))
-        });
-        rows.expect("rows").map(|row| row.expect("a row")).collect()
     }
 }
 

@@ -1,6 +1,8 @@
 //! An auditor of its own: reads a database file of payonce from outside and holds it against the
 //! invariants. It shares nothing with the component but the names of tables and columns.
 
+use std::collections::BTreeMap;
+
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode};
 
@@ -354,6 +356,32 @@ pub fn integrity(database: &Connection) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What is left at the channel of each order, by merchant and order number, as the ledger has it; orders of which that
+/// is nothing are left out.
+///
+/// # Errors
+/// When more was refunded than charged, or the database cannot be read.
+pub fn kept_at_channel(database: &Connection) -> Result<BTreeMap<(String, String), u64>, String> {
+    let sql = "SELECT moved.merchant_id, moved.order_no, -sum(amount) FROM ledger_entries
+               JOIN (SELECT payment_id AS id, merchant_id, order_no FROM payments
+                     UNION ALL SELECT refund_id, merchant_id, order_no FROM refunds) AS moved
+                 ON moved.id = source_id
+               WHERE account = 'channel'
+               GROUP BY moved.merchant_id, moved.order_no HAVING sum(amount) <> 0";
+    let failed = |error: rusqlite::Error| error.to_string();
+    let mut statement = database.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut kept = BTreeMap::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let order: (String, String) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        let amount: i64 = row.get(2).map_err(failed)?;
+        let amount = u64::try_from(amount)
+            .map_err(|_| format!("{order:?}: more was refunded than charged"))?;
+        kept.insert(order, amount);
+    }
+    Ok(kept)
 }
 
 /// Every row a query finds, as text.

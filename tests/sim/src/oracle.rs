@@ -373,23 +373,14 @@ impl Oracle {
     /// Invariant 8: the channel has the money of the orders that are paid, and no other, to the unit. What it
     /// has `reversed` went back; nothing else did.
     pub fn same_money(&self, book: &Book, reversed: bool) -> Verdict {
-        let sql = "SELECT m.merchant_id, m.order_no, -sum(l.amount) FROM ledger_entries l JOIN \
-                     (SELECT payment_id AS id, merchant_id, order_no FROM payments UNION ALL \
-                      SELECT refund_id, merchant_id, order_no FROM refunds) m ON m.id = l.source_id \
-                   WHERE l.account = 'channel' GROUP BY 1, 2 HAVING sum(l.amount) <> 0";
         let database = self.database()?;
-        let failed = |error: rusqlite::Error| error.to_string();
-        let mut statement = database.prepare_cached(sql).map_err(failed)?;
-        let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)));
-        let booked: Result<BTreeMap<(String, String), i64>, _> = rows.map_err(failed)?.collect();
-        let kept = book.kept().into_iter();
-        let kept = kept.map(|(order, amount)| (order, i64::try_from(amount).unwrap_or(i64::MAX)));
-        let (booked, kept) = (booked.map_err(failed)?, kept.collect());
+        let (booked, kept) = (payonce_oracle::kept_at_channel(database)?, book.kept());
         if booked != kept {
             return Err(format!(
                 "invariant 8: the ledger has {booked:?}, the channel {kept:?}"
             ));
         }
+        let failed = |error: rusqlite::Error| error.to_string();
         let sql =
             "SELECT merchant_id || '~' || request_no FROM payments WHERE status = 'succeeded'";
         let mut statement = database.prepare_cached(sql).map_err(failed)?;

@@ -228,6 +228,20 @@ impl Promise {
         self.given().as_ref().map(|given| given.status)
     }
 
+    /// Holds a final answer against the one before, or keeps it as the first.
+    fn keep(&self, answer: &Answer, known: bool) -> Result<Reading, String> {
+        let wrong = |what: &str| Err(format!("{what}: {self} got {answer}"));
+        let new = Final::of(answer);
+        let before = self.given().get_or_insert_with(|| new.clone()).clone();
+        if before != new {
+            return wrong(&format!("the answer was another {} before", before.status));
+        }
+        if known && answer.header("idempotent-replayed").is_none() {
+            return wrong("a first answer to a key that has one");
+        }
+        Ok(Reading::Final(answer.status))
+    }
+
     /// Holds an answer against what was promised. `known` says whether there was a final answer when the
     /// request was sent.
     ///
@@ -237,21 +251,11 @@ impl Promise {
         let wrong = |what: &str| Err(format!("{what}: {self} got {answer}"));
         let retry_after = answer.header("retry-after").is_some();
         let code = answer.code();
-        // A message is queued when it is accepted.
-        let queued = answer.status == 202 && self.request.operation == Operation::Message;
+        let is_message = self.request.operation == Operation::Message;
         match (answer.status, code.as_deref()) {
-            (200 | 201, None) | (402, Some(_)) | (202, None) if answer.status != 202 || queued => {
-                let new = Final::of(answer);
-                let mut given = self.given();
-                let before = given.get_or_insert_with(|| new.clone());
-                if *before != new {
-                    return wrong(&format!("the answer was another {} before", before.status));
-                }
-                if known && answer.header("idempotent-replayed").is_none() {
-                    return wrong("a first answer to a key that has one");
-                }
-                Ok(Reading::Final(answer.status))
-            }
+            (200 | 201, None) | (402, Some(_)) => self.keep(answer, known),
+            // A message is queued when it is accepted.
+            (202, None) if is_message => self.keep(answer, known),
             (202, None) | (409, Some("idempotency_in_progress")) | (503, Some(_)) => {
                 match (code.as_deref(), retry_after) {
                     (Some("not_configured"), _) => {

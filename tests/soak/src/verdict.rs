@@ -1,13 +1,13 @@
 //! Afterwards: every key once more, until nothing is left to be done, and then the books.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures::StreamExt as _;
 use futures::stream;
-use payonce_channel::{Book, Manner, Step};
+use payonce_channel::{Manner, Step};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rusqlite::{Connection, OpenFlags};
@@ -180,8 +180,11 @@ pub fn audit(world: &World, promises: &[Arc<Promise>]) -> Result<Value> {
     violations.check(books.as_ref().map(drop));
 
     let book = world.channel.book();
-    violations.check(once(&book));
-    violations.check(same("orders kept", kept(&database)?, book.kept()));
+    if let Some(number) = book.number_used_twice() {
+        violations.add(format!("{number} is there twice at the channel"));
+    }
+    let kept = payonce_oracle::kept_at_channel(&database);
+    violations.check(kept.and_then(|kept| same("orders kept", kept, book.kept())));
     violations.check(journal(&database, promises));
     let events = column(&database, "SELECT event_id FROM outbox")?;
     let taken: BTreeSet<String> = world.receiver.taken().into_iter().collect();
@@ -198,17 +201,6 @@ pub fn audit(world: &World, promises: &[Arc<Promise>]) -> Result<Value> {
         "events": events.len(),
         "deliveries": world.receiver.deliveries(),
     }))
-}
-
-/// The channel has one charge or refund for a number.
-fn once(book: &Book) -> Result<(), String> {
-    let charges = book.charges.iter().map(|charge| &charge.asked.request_no);
-    let refunds = book.refunds.iter().map(|refund| &refund.asked.refund_no);
-    let mut seen = BTreeSet::new();
-    match charges.chain(refunds).find(|number| !seen.insert(*number)) {
-        Some(twice) => Err(format!("{twice} is there twice at the channel")),
-        None => Ok(()),
-    }
 }
 
 /// As many operations as final answers, and as much money as the deposits that were answered.
@@ -245,25 +237,6 @@ fn journal(database: &Connection, promises: &[Arc<Promise>]) -> Result<(), Strin
             "{funded} in the ledger for deposits of {deposited}"
         )),
     }
-}
-
-/// What the channel owes for each order, as the ledger has it.
-fn kept(database: &Connection) -> Result<BTreeMap<(String, String), u64>> {
-    let sql = "SELECT moved.merchant_id, moved.order_no, -sum(amount) FROM ledger_entries
-               JOIN (SELECT payment_id AS id, merchant_id, order_no FROM payments
-                     UNION ALL SELECT refund_id, merchant_id, order_no FROM refunds) AS moved
-                 ON moved.id = source_id
-               WHERE account = 'channel'
-               GROUP BY moved.merchant_id, moved.order_no HAVING sum(amount) <> 0";
-    let mut statement = database.prepare(sql)?;
-    let mut rows = statement.query([])?;
-    let mut kept = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        let amount: i64 = row.get(2)?;
-        let amount = u64::try_from(amount).context("more was refunded than charged")?;
-        kept.insert((row.get(0)?, row.get(1)?), amount);
-    }
-    Ok(kept)
 }
 
 fn column(database: &Connection, sql: &str) -> Result<BTreeSet<String>> {
